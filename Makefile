@@ -1,0 +1,42 @@
+# Each target prepares what it needs: `make demo` and `make test` work on a bare clone.
+PYTHON ?= python3
+VENV ?= .venv
+# The versions we develop and test with. `make demo CONSTRAINTS=` takes the newest instead, with your own torch build.
+CONSTRAINTS ?= constraints.txt
+BIN := $(VENV)/bin
+PIN := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
+
+.PHONY: help setup demo test lint format clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/.ready  ## prepare the virtual environment
+
+$(VENV)/.ready: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv || echo "uv is not to be had here: pip installs instead"
+	if [ -x $(BIN)/uv ]; then \
+	  UV_FIND_LINKS="$$PIP_FIND_LINKS" VIRTUAL_ENV="$(abspath $(VENV))" $(BIN)/uv pip install --quiet $(PIN) -e ".[dev]"; \
+	else \
+	  $(BIN)/python -m pip install --quiet $(PIN) -e ".[dev]"; \
+	fi
+	touch $@
+
+demo: setup  ## train through wrong labels and targets on this machine, about a minute
+	$(BIN)/gradsieve demo --out runs/demo
+
+test: setup  ## the whole test suite
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: setup  ## ruff and pyright
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/pyright
+
+format: setup  ## let ruff arrange the code
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+clean:  ## remove the environment and everything made by runs
+	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis

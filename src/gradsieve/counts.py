@@ -1,0 +1,33 @@
+"""Shares to counts, exactly. This is the one place that does the arithmetic.
+
+In floats ``int((1 - 0.9) * 10)`` is 0, though a tenth of ten rows is one row. A rate that a
+person wrote, or that a ramp computed from one, is a short fraction: we go back to it first.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from gradsieve.errors import InputError
+
+
+def exact(share: float) -> Fraction:
+    """The short fraction that ``share`` stands for: 0.1 is 1/10, 3 / 10 * 0.45 is 27/200."""
+    return Fraction(share).limit_denominator(1_000_000)
+
+
+def check_rate(name: str, rate: float) -> float:
+    """``rate`` as a float in [0, 1), or an error that names the argument."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+        raise InputError(f"{name} is {rate!r}, but a rate is a number from 0 up to, but not including, 1.")
+    return float(rate)
+
+
+def part(rate: float, rows: int) -> int:
+    """How many of ``rows`` make up at most the share ``rate``: floor(rate * rows)."""
+    return int(exact(rate) * rows)
+
+
+def keep_count(drop_rate: float, rows: int) -> int:
+    """How many of ``rows`` stay when the share ``drop_rate`` is dropped: floor((1 - rate) * rows), never 0."""
+    return max(1, int((1 - exact(drop_rate)) * rows))

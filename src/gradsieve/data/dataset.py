@@ -1,0 +1,64 @@
+"""What a data set is, and how it is trained where nobody says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs with their targets, row by row."""
+
+    inputs: Tensor  # (N, ...) float32, or uint8 images (N, C, H, W) that stand for [0, 1]
+    targets: Tensor  # (N,) int64 classes, or (N, q) float32
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Rows to train on and rows to test on. The targets are as trustworthy as their source."""
+
+    task: Task
+    train: Rows
+    test: Rows
+    output_names: tuple[str, ...]  # one per class, or one per target column
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a network must put out for one row."""
+        return len(self.output_names)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The network and the training that suit a data set."""
+
+    model: str
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    ramp: int  # epochs until the drop rate is reached
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One row of DATASETS: how to get a data set and how to train it."""
+
+    summary: str
+    tasks: tuple[Task, ...]
+    load: Callable[..., DataSet]  # load(folder: Path | None, **options); data that is embedded ignores the folder
+    recipe: Recipe
+    layout: str = ""  # the files that must be in the folder; empty where nothing is read
+
+    def __call__(self, folder: Path | None = None, **options: Any) -> DataSet:
+        return self.load(folder, **options)

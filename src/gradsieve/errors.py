@@ -1,0 +1,24 @@
+"""What can go wrong, as exceptions that say what, where, why and the way out."""
+
+
+class GradsieveError(ValueError):
+    """Every error that Gradsieve raises on purpose."""
+
+
+class InputError(GradsieveError):
+    """An argument, a row of data or a combination of choices that cannot work."""
+
+
+class RunFolderError(GradsieveError):
+    """A run folder that cannot be used as asked: another run's, finished, or not writable."""
+
+
+class CheckpointError(RunFolderError):
+    """A saved state that is damaged, incomplete or of another run."""
+
+
+class MissingExtraError(GradsieveError, ImportError):
+    """An optional library that is not installed."""
+
+    def __init__(self, library: str, extra: str, purpose: str) -> None:
+        super().__init__(f'{purpose} needs {library}: pip install "gradsieve[{extra}]"')

@@ -1,0 +1,20 @@
+"""Networks of the paper, and the one table of them."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from gradsieve.registry import Registry
+
+# A builder takes the shape of one input row, the number of outputs and its own options.
+MODELS: Registry[Callable[..., nn.Module]] = Registry(
+    "model",
+    {
+        "mlp": "gradsieve.models.mlp:mlp",
+        "cnn9": "gradsieve.models.cnn9:cnn9",
+        "landmark-cnn": "gradsieve.models.landmark_cnn:landmark_cnn",
+        "resnet32": "gradsieve.models.resnet32:resnet32",
+    },
+)
+
+__all__ = ["MODELS"]

@@ -1,0 +1,62 @@
+"""A table of names, read without importing what it names.
+
+The command line lists methods, corruptions, models and data sets, and must answer
+``--help`` without the seconds that importing torch takes. So a row holds where an object
+lives, ``"module:attribute"``, and the object is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Generic, TypeVar, cast
+
+from gradsieve.errors import InputError
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Names of one kind of thing, each with the place where it is defined."""
+
+    def __init__(self, kind: str, rows: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._rows = dict(rows)
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._rows:
+            raise InputError(unknown(self.kind, name, self._rows))
+        return cast(T, import_object(self._rows[name]))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def summary(self, name: str) -> str:
+        """One line of what the object says of itself."""
+        entry = self[name]
+        return (getattr(entry, "summary", None) or entry.__doc__ or "").strip().split("\n")[0]
+
+
+def import_object(place: str) -> Any:
+    """The object at ``"module:attribute"``."""
+    module, _, attribute = place.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        if isinstance(error, ImportError) and error.name != module.split(".")[0] and error.name != module:
+            raise  # the module is there; something that it imports is not
+        raise InputError(f"{place!r} cannot be imported ({error}). Expected 'module:attribute'.") from error
+
+
+def unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:
+    """One sentence for a name that is not in the table, with the nearest that is."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"There is no {kind} {name!r}.{hint} There are: {', '.join(known)}."

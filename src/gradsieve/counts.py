@@ -29,5 +29,5 @@ def part(rate: float, rows: int) -> int:
 
 
 def keep_count(drop_rate: float, rows: int) -> int:
-    """How many of ``rows`` stay when the share ``drop_rate`` is dropped: floor((1 - rate) * rows), never 0."""
+    """How many of ``rows`` stay when ``drop_rate`` of them go: floor((1 - rate) * rows), never 0."""
     return max(1, int((1 - exact(drop_rate)) * rows))

@@ -1,7 +1,13 @@
 """Corruptions: what may have happened to the targets, and the one table of them."""
 
-from gradsieve.corruptions.corruption import Corrupted, Corruption
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from gradsieve.registry import Registry
+
+if TYPE_CHECKING:  # the table is listed without torch
+    from gradsieve.corruptions.corruption import Corruption
 
 CORRUPTIONS: Registry[Corruption] = Registry(
     "corruption",
@@ -18,4 +24,4 @@ CORRUPTIONS: Registry[Corruption] = Registry(
     },
 )
 
-__all__ = ["CORRUPTIONS", "Corrupted", "Corruption"]
+__all__ = ["CORRUPTIONS"]

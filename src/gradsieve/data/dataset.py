@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from torch import Tensor
+if TYPE_CHECKING:  # the table of data sets is listed without torch
+    from torch import Tensor
 
 Task = Literal["classification", "regression"]
 
@@ -56,7 +57,9 @@ class Source:
 
     summary: str
     tasks: tuple[Task, ...]
-    load: Callable[..., DataSet]  # load(folder: Path | None, **options); data that is embedded ignores the folder
+    load: Callable[
+        ..., DataSet
+    ]  # load(folder: Path | None, **options); embedded data ignores it
     recipe: Recipe
     layout: str = ""  # the files that must be in the folder; empty where nothing is read
 

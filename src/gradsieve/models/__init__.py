@@ -1,10 +1,14 @@
 """Networks of the paper, and the one table of them."""
 
-from collections.abc import Callable
+from __future__ import annotations
 
-from torch import nn
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gradsieve.registry import Registry
+
+if TYPE_CHECKING:  # the table is listed without torch
+    from torch import nn
 
 # A builder takes the shape of one input row, the number of outputs and its own options.
 MODELS: Registry[Callable[..., nn.Module]] = Registry(

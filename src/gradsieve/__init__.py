@@ -1,1 +1,70 @@
-"""Gradsieve."""
+"""Gradsieve: train through wrong labels and targets.
+
+The names below are imported when they are first used, so that the command answers before torch is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradsieve.corruptions import CORRUPTIONS
+    from gradsieve.data import DATASETS
+    from gradsieve.errors import GradsieveError
+    from gradsieve.method import Method
+    from gradsieve.methods import METHODS
+    from gradsieve.models import MODELS
+    from gradsieve.scores.loss import row_losses
+    from gradsieve.scores.loss_gradient import loss_gradient_norm
+    from gradsieve.scores.row_gradients import row_gradient_norms
+    from gradsieve.selection import keep_smallest
+    from gradsieve.train.loop import Result, train
+    from gradsieve.train.run import Run, make_run
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "CORRUPTIONS": "gradsieve.corruptions",
+    "DATASETS": "gradsieve.data",
+    "GradsieveError": "gradsieve.errors",
+    "METHODS": "gradsieve.methods",
+    "MODELS": "gradsieve.models",
+    "Method": "gradsieve.method",
+    "Result": "gradsieve.train.loop",
+    "Run": "gradsieve.train.run",
+    "keep_smallest": "gradsieve.selection",
+    "loss_gradient_norm": "gradsieve.scores.loss_gradient",
+    "make_run": "gradsieve.train.run",
+    "row_gradient_norms": "gradsieve.scores.row_gradients",
+    "row_losses": "gradsieve.scores.loss",
+    "train": "gradsieve.train.loop",
+}
+
+__all__ = [
+    "CORRUPTIONS",
+    "DATASETS",
+    "GradsieveError",
+    "METHODS",
+    "MODELS",
+    "Method",
+    "Result",
+    "Run",
+    "keep_smallest",
+    "loss_gradient_norm",
+    "make_run",
+    "row_gradient_norms",
+    "row_losses",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'gradsieve' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,8 +1,10 @@
-"""What every corruption returns, and the part that all of them share: which rows."""
+"""What every corruption returns, and the parts that all of them share: the checks and which rows."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -10,6 +12,9 @@ from torch import Tensor
 
 from gradsieve.counts import check_rate, part
 from gradsieve.data.dataset import Task
+from gradsieve.data.validate import check_finite
+from gradsieve.errors import InputError
+from gradsieve.registry import unknown
 
 
 class Corrupted(NamedTuple):
@@ -31,13 +36,73 @@ class Corruption(Protocol):
 
 
 def serves(*tasks: Task) -> Callable[[Any], Corruption]:
-    """Declare which tasks a corruption is made for."""
+    """Declare which tasks a corruption is made for; what it cannot work on is refused before it runs."""
 
     def mark(function: Any) -> Corruption:
-        function.tasks = tasks
-        return function
+        known = dict.fromkeys(list(inspect.signature(function).parameters)[4:])
+
+        @wraps(function)
+        def corruption(
+            inputs: Tensor, targets: Tensor, rate: float, generator: torch.Generator, **options: Any
+        ) -> Corrupted:
+            for name in options:
+                if name not in known:
+                    raise InputError(unknown(f"option of {function.__name__}", name, known))
+            check_rate("rate", rate)
+            check_task(function.__name__, tasks, inputs, targets)
+            # On the CPU, where the generator is: the same seed means the same rows on every device.
+            corrupted = function(inputs.cpu(), targets.cpu(), rate, generator, **options)
+            return Corrupted(*(tensor.to(targets.device) for tensor in corrupted))
+
+        marked: Any = corruption
+        marked.tasks = tasks
+        return marked
 
     return mark
+
+
+def task_of(targets: Tensor) -> Task:
+    """Integer targets are classes, floating ones are regression targets."""
+    return "regression" if targets.is_floating_point() else "classification"
+
+
+def check_task(name: str, tasks: tuple[Task, ...], inputs: Tensor, targets: Tensor) -> None:
+    """Refuse targets of another task, and inputs and targets that cannot belong together."""
+    task = task_of(targets)
+    if task not in tasks:
+        from gradsieve.corruptions import CORRUPTIONS  # only here: the table imports every corruption
+
+        fitting = ", ".join(other for other, entry in CORRUPTIONS.items() if task in entry.tasks)
+        raise InputError(
+            f"{name} corrupts {' and '.join(tasks)} targets, but these are {targets.dtype} ({task}). "
+            f"For {task} there are: {fitting}."
+        )
+    if len(targets) == 0 or len(inputs) != len(targets):
+        raise InputError(
+            f"inputs has {len(inputs)} rows and targets has {len(targets)}, but every row needs both. "
+            "Pass at least one row, and as many inputs as targets."
+        )
+    if targets.ndim != (2 if task == "regression" else 1):
+        wanted = "(N, q): for q = 1 pass targets[:, None]" if task == "regression" else "(N,), a class each"
+        raise InputError(f"targets has the shape {tuple(targets.shape)}, but {task} targets are {wanted}.")
+    check_finite("inputs", inputs)
+    check_finite("targets", targets)
+
+
+def count_classes(targets: Tensor, classes: int | None) -> int:
+    """``classes``, or where it is not given as many as the labels show; at least two."""
+    seen = int(targets.max()) + 1
+    classes = seen if classes is None else classes
+    if not isinstance(classes, int) or classes < 2:
+        raise InputError(f"The number of classes is {classes!r}, but a wrong label needs two: pass classes=.")
+    outside = (targets < 0) | (targets >= classes)
+    if outside.any():
+        row = int(outside.nonzero()[0])
+        raise InputError(
+            f"targets[{row}] is {int(targets[row])}, but there are {classes} classes (0 to {classes - 1}). "
+            "Correct the row or pass the right number as classes=."
+        )
+    return classes
 
 
 def choose_rows(rate: float, rows: int, generator: torch.Generator) -> Tensor:
@@ -53,3 +118,9 @@ def replace_rows(targets: Tensor, rows: Tensor, values: Tensor) -> Corrupted:
     is_corrupted = torch.zeros(len(targets), dtype=torch.bool)
     is_corrupted[rows] = True
     return Corrupted(corrupted, is_corrupted)
+
+
+def flat(inputs: Tensor) -> Tensor:
+    """Inputs as rows of float32 features; uint8 stands for [0, 1]."""
+    features = inputs[:, None].flatten(1).float()  # the new axis: (N,) inputs become (N, 1)
+    return features / 255 if inputs.dtype == torch.uint8 else features

@@ -57,9 +57,7 @@ class Source:
 
     summary: str
     tasks: tuple[Task, ...]
-    load: Callable[
-        ..., DataSet
-    ]  # load(folder: Path | None, **options); embedded data ignores it
+    load: Callable[..., DataSet]  # load(folder: Path | None, **options); embedded data ignores it
     recipe: Recipe
     layout: str = ""  # the files that must be in the folder; empty where nothing is read
 

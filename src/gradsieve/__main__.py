@@ -1,0 +1,5 @@
+"""``python -m gradsieve`` is the command."""
+
+from gradsieve.cli import main
+
+main()

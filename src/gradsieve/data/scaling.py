@@ -1,0 +1,35 @@
+"""Standardising by the training rows: mean 0 and standard deviation 1, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from gradsieve.errors import InputError
+
+
+def standardise(train: Tensor, *others: Tensor) -> list[Tensor]:
+    """``train`` and ``others`` (N, d) on the scale of ``train``, as float32; a constant column becomes 0."""
+    train_double = train.double()
+    mean, std = train_double.mean(0), train_double.std(0, correction=0)
+    std[is_constant(train)] = 1
+    return [((part.double() - mean) / std).float() for part in (train, *others)]
+
+
+def standardise_targets(names: Sequence[str], train: Tensor, *others: Tensor) -> list[Tensor]:
+    """As ``standardise``, but a constant target is an error: it has no scale, and nothing can be learnt."""
+    constant = is_constant(train)
+    if constant.any():
+        column = int(constant.nonzero()[0])
+        raise InputError(
+            f"The target {names[column]} is {train[0, column].item():g} in all {len(train)} training rows. "
+            "Leave it out, or use more rows."
+        )
+    return standardise(train, *others)
+
+
+def is_constant(values: Tensor) -> Tensor:
+    """(d,) bool: by comparison, since rounding can give equal values a tiny standard deviation."""
+    low, high = values.aminmax(dim=0)
+    return low == high

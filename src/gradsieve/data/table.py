@@ -1,0 +1,162 @@
+"""A table of numbers with a header, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradsieve.counts import part
+from gradsieve.data.dataset import DataSet, Recipe, Rows, Source, Task
+from gradsieve.data.files import find
+from gradsieve.data.scaling import standardise, standardise_targets
+from gradsieve.errors import InputError
+from gradsieve.registry import unknown
+from gradsieve.seeds import generator
+
+LAYOUT = "one .csv file with a header; or give the file itself"
+
+
+class Table(NamedTuple):
+    """The text of a CSV file, and where it stood."""
+
+    path: Path
+    header: list[str]
+    rows: list[list[str]]  # as long as the header each
+    lines: list[int]  # where a row ends in the file, counted from 1
+
+
+def load_table(folder: Path | None = None, target: str = "", task: Task = "regression", ignore: str = "") -> DataSet:
+    """Four fifths of the rows to train on, drawn once and for all, and the rest to test on.
+
+    ``target`` and ``ignore`` are column names with commas between them; the target is the last column unless
+    given. Inputs and regression targets are standardised on the training rows. Classes may be words.
+    """
+    if task not in ("regression", "classification"):
+        raise InputError(unknown("task", task, dict.fromkeys(TABLE.tasks)))
+    table = read_csv(find_csv(folder))
+    ignored = find_columns(table, "ignore", ignore)
+    targets = find_columns(table, "target", target or table.header[-1])
+    columns = [column for column in range(len(table.header)) if column not in {*targets, *ignored}]
+    if not columns or set(targets) & set(ignored):
+        raise InputError(f"{table.path}: target and ignore leave no inputs, or ignore a target.")
+    order = torch.randperm(len(table.rows), generator=generator(0, "table", "split"))
+    held_out = part(0.2, len(order))
+    test, train = order[:held_out].sort().values, order[held_out:].sort().values
+    values = numbers(table, columns)
+    inputs = standardise(values[train], values[test])
+    if task == "classification":
+        labels, names = classes(table, targets)
+        return DataSet(task, Rows(inputs[0], labels[train]), Rows(inputs[1], labels[test]), names)
+    names = tuple(table.header[column] for column in targets)
+    values = numbers(table, targets)
+    scaled = standardise_targets(names, values[train], values[test])
+    return DataSet(task, Rows(inputs[0], scaled[0]), Rows(inputs[1], scaled[1]), names)
+
+
+def find_csv(folder: Path | None) -> Path:
+    """``folder`` where it is a file, otherwise the only CSV file in it."""
+    if folder is not None and Path(folder).is_file():
+        return Path(folder)
+    files = sorted(path.name for path in Path(folder).glob("*.csv")) if folder is not None else []
+    if len(files) > 1:
+        raise InputError(f"table: there are {len(files)} .csv files in {folder}. Give one of them: {', '.join(files)}.")
+    return find("table", folder, LAYOUT, *files or ["*.csv"])
+
+
+def read_csv(path: Path) -> Table:
+    """The header and the rows of a comma-separated file."""
+    rows, lines = [], []
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            header = [name.strip() for name in next(reader, [])]
+            for row in reader:
+                if len(row) not in (0, len(header)):
+                    raise InputError(
+                        f"{path}, line {reader.line_num}: {len(row)} cells, but the header has {len(header)}."
+                    )
+                if row:  # an empty line is no row
+                    rows.append(row)
+                    lines.append(reader.line_num)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as CSV in UTF-8: {error}.") from error
+    if len(header) < 2 or len(set(header)) < len(header) or all(_number(name) is not None for name in header):
+        raise InputError(
+            f"{path}: the first line must hold two or more different column names with commas between them, "
+            f"but it begins {','.join(header)[:60]!r}."
+        )
+    if len(rows) < 5:
+        raise InputError(f"{path} has {len(rows)} rows below the header, but a split into five needs 5.")
+    return Table(path, header, rows, lines)
+
+
+def find_columns(table: Table, option: str, names: str) -> list[int]:
+    """Where the columns stand that ``names`` lists."""
+    listed = [names] if names in table.header else [name.strip() for name in names.split(",") if name.strip()]
+    for name in listed:
+        if name not in table.header:
+            raise InputError(f"{option}: {unknown('column', name, dict.fromkeys(table.header))} File: {table.path}.")
+    return [table.header.index(name) for name in dict.fromkeys(listed)]
+
+
+def numbers(table: Table, columns: Sequence[int]) -> Tensor:
+    """The cells of ``columns`` as (N, columns) float64."""
+    values = [[_number(row[column]) for column in columns] for row in table.rows]
+    for row, found in enumerate(values):
+        if None in found:
+            column = columns[found.index(None)]
+            raise InputError(
+                f"{table.path}, line {table.lines[row]}, column {table.header[column]}: "
+                f"{table.rows[row][column][:40]!r} is not a finite number. Correct the row, or leave the column "
+                "out by ignore=."
+            )
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ...]]:
+    """The one column of ``columns`` as (N,) class numbers, and the names that they stand for, in order."""
+    if len(columns) != 1:
+        raise InputError(f"target names {len(columns)} columns, but classification has one.")
+    cells = [_label(row[columns[0]]) for row in table.rows]
+    if "" in cells:
+        line, name = table.lines[cells.index("")], table.header[columns[0]]
+        raise InputError(f"{table.path}, line {line}, column {name}: no class. Fill it in or remove the row.")
+    names = sorted(set(cells), key=lambda name: (_number(name) is None, _number(name) or 0.0, name))
+    if not 2 <= len(names) <= len(cells) // 2:
+        raise InputError(
+            f"{table.path}: column {table.header[columns[0]]} has {len(names)} different values in {len(cells)} "
+            "rows, which is not a set of classes. Choose another target, or task=regression."
+        )
+    number = {name: index for index, name in enumerate(names)}
+    return torch.tensor([number[cell] for cell in cells]), tuple(names)
+
+
+def _label(cell: str) -> str:
+    """The name of a class: 1, 01 and 1.0 are the same; empty where it is missing."""
+    number = _number(cell)
+    if number is None:
+        return "" if cell.strip().lower() in ("", "nan", "na") else cell.strip()
+    return str(int(number)) if number.is_integer() else str(number)
+
+
+def _number(cell: str) -> float | None:
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+TABLE = Source(
+    summary="your own table: a CSV file of numbers with a header",
+    tasks=("regression", "classification"),
+    load=load_table,
+    recipe=Recipe(model="mlp", epochs=60, batch_size=256, learning_rate=1e-3, ramp=10),
+    layout=LAYOUT,
+)

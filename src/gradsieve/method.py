@@ -1,0 +1,212 @@
+"""What every algorithm is made of: the loss, the scores, the selection, the exchange and the backward pass.
+
+A step looks at a batch, decides which rows each network trains on, and leaves the gradient of those rows
+in ``.grad``. Plain training is this class as it stands; a method overrides the one hook in which it
+differs. Nothing here reads a value back from the device: how many rows stay depends on the rate alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from gradsieve import ranks
+from gradsieve.counts import keep_count
+from gradsieve.data.dataset import Task
+from gradsieve.errors import InputError
+from gradsieve.registry import unknown
+from gradsieve.scores.form import Scoring, scoring_form
+from gradsieve.scores.loss import Criterion, row_losses
+from gradsieve.selection import keep_smallest
+
+# "index": one forward over the batch, dropped rows leave the loss. "reforward": a forward to score, then a
+# new one over the kept rows, so that BatchNorm never sees the others (worth about 8 points on CIFAR-10).
+Passes = Literal["index", "reforward"]
+
+
+class Scores(NamedTuple):
+    """What the rows are ranked by, smallest first."""
+
+    values: Tensor  # (N,)
+    ties: Tensor | None = None  # (N,) decides between equal values
+
+
+class Look(NamedTuple):
+    """What one network says about a batch."""
+
+    outputs: Tensor | None  # (N, ...)
+    scores: Scores | None  # None where a method does not rank
+
+
+class Selection(NamedTuple):
+    """What one network made of a batch."""
+
+    scores: Tensor | None  # (N,) its own scores
+    kept: Tensor  # (K,) the rows that it trained on, as positions in the batch
+    loss: Tensor  # their mean loss
+
+
+@dataclass(frozen=True)
+class Method:
+    """Train on every row."""
+
+    criterion: Criterion
+    _: KW_ONLY
+    passes: Passes = "reforward"
+    scoring: Scoring = "eval"
+    balanced: bool = False  # trim every class alike
+
+    tasks: ClassVar[tuple[Task, ...]] = ("classification", "regression")
+    networks: ClassVar[int] = 1
+    drops_rows: ClassVar[bool] = False  # whether the drop rate means anything to it
+    paper_passes: ClassVar[Passes] = "index"  # what the authors' code does
+    schedule: ClassVar[str] = "ramp"  # how its drop rate sets in where a run does not say
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    # The hooks.
+
+    def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
+        """Refuse, before the first step, what cannot work with this network and batches of ``rows`` rows."""
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each row, (N,)."""
+        return row_losses(self.criterion, outputs, targets)
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Scores | None:
+        """How suspicious each row is, by what the network puts out."""
+        return None
+
+    def look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
+        """Score a batch in a pass of its own, before the one that trains."""
+        with torch.no_grad(), scoring_form(network, self.scoring):
+            outputs = network(inputs)
+        return Look(outputs, self.scores(outputs, targets))
+
+    def select(self, scores: Scores | None, targets: Tensor, drop_rate: float) -> Tensor:
+        """The rows that one network would keep, ascending."""
+        if scores is None:
+            return torch.arange(len(targets), device=targets.device)
+        classes = targets if self.balanced else None
+        return keep_smallest(scores.values, drop_rate, ties=scores.ties, classes=classes)
+
+    def choose(self, looks: Sequence[Look], targets: Tensor, drop_rate: float) -> list[Tensor]:
+        """The rows that each network trains on."""
+        return self.exchange([self.select(look.scores, targets, drop_rate) for look in looks])
+
+    def exchange(self, kept: list[Tensor]) -> list[Tensor]:
+        """Who trains on whose selection."""
+        return kept
+
+    def backward(self, network: nn.Module, losses: Tensor) -> Tensor:
+        """Leave the gradient of the mean loss over the kept rows of all ranks in ``.grad``; return that loss."""
+        loss = losses.sum() / ranks.total(len(losses), losses.device)
+        loss.backward()
+        return loss.detach()
+
+    def finish(self, network: nn.Module) -> None:
+        """The last word on the whole gradient, after the ranks' parts were added up."""
+
+    def epoch_rows(
+        self,
+        outputs: Callable[[nn.Module], Tensor],
+        networks: Sequence[nn.Module],
+        targets: Tensor,
+        drop_rate: float,
+    ) -> Tensor | None:
+        """The rows to draw this epoch's batches from, given ``outputs(network)`` over all rows; None: all."""
+        return None
+
+    # The algorithm.
+
+    def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
+        """Look, choose, and leave each network's gradient in ``.grad``: one batch, without the update."""
+        # Where nothing is dropped the pass that trains gives the scores too, and equals plain training bit for bit.
+        one_pass = self.passes == "index" or not self.drops(drop_rate, ranks.total(len(targets), targets.device))
+        if one_pass:
+            looks = [self.train_look(network, inputs, targets) for network in networks]
+        else:
+            looks = [self.look(network, inputs, targets) for network in networks]
+        kept = self.choose(looks, targets, drop_rate)
+        selections = []
+        for network, look, rows in zip(networks, looks, kept, strict=True):
+            loss = targets.new_zeros((), dtype=torch.float32)
+            if len(rows):
+                trained = look.outputs if one_pass else None
+                outputs = network(take(inputs, rows)) if trained is None else take(trained, rows)
+                loss = self.backward(network, self.losses(outputs, take(targets, rows)))
+            elif ranks.world_size() > 1:
+                ranks.total(0, targets.device)  # the other ranks count their rows and wait for ours
+            selections.append(Selection(look.scores.values if look.scores else None, rows, loss))
+        return selections
+
+    def train_look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
+        """The forward pass that trains, with the scores that come for free."""
+        outputs = network(inputs)
+        return Look(outputs, self.scores(outputs.detach(), targets))
+
+    def drops(self, drop_rate: float, rows: int) -> bool:
+        """Whether any of ``rows`` rows goes at this rate."""
+        return self.drops_rows and keep_count(drop_rate, rows) < rows
+
+
+class Exchange:
+    """Two networks, each trained on the rows that the other one kept.
+
+    The update line of the paper's Algorithm 3 prints no swap; its text and the authors' code do: a network's own
+    mistakes in selecting must not feed back into it.
+    """
+
+    networks = 2
+
+    def exchange(self, kept: list[Tensor]) -> list[Tensor]:
+        return kept[::-1]
+
+
+def one_process(name: str) -> None:
+    """For methods that compare the rows' gradients themselves: those of other ranks are not at hand."""
+    if ranks.world_size() > 1:
+        raise InputError(
+            f"{name} needs the gradients of all rows in one process. Use prl-l or prl-g over several ranks."
+        )
+
+
+def take(values: Tensor, rows: Tensor) -> Tensor:
+    """``values[rows]``, without the copy when ascending ``rows`` are all there are."""
+    return values if len(rows) == len(values) else values[rows]
+
+
+def make_method(
+    name: str, table: Mapping[str, type[Method]], criterion: Criterion, task: Task, options: Mapping[str, Any]
+) -> Method:
+    """The method of that name, after checking that it serves the task and knows the options."""
+    method = table[name]
+    if task not in method.tasks:
+        able = [other for other in table if task in table[other].tasks]
+        raise InputError(
+            f"{name} is made for {' and '.join(method.tasks)}, but this is a {task} task. "
+            f"Methods for {task}: {', '.join(able)}."
+        )
+    fields = {field.name for field in dataclasses.fields(method)} - {"criterion"}
+    for option in options:
+        if option not in fields:
+            raise InputError(unknown(f"option of {name}", option, dict.fromkeys(sorted(fields))))
+    if options.get("balanced") and task != "classification":
+        raise InputError("balanced=True trims every class alike, but this task has no classes. Leave it out.")
+    return method(criterion, **options)
+
+
+def check_choices(method: Method) -> None:
+    """Every field with a closed list of values must hold one of them."""
+    for name, hint in get_type_hints(type(method)).items():
+        value = getattr(method, name, None)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise InputError(
+                f"{name} is {value!r}, but {type(method).__name__} takes {' or '.join(map(repr, get_args(hint)))}."
+            )

@@ -1,0 +1,8 @@
+"""Co-PRL(L): two PRL(L) networks that exchange the rows they keep. Liu et al. 2021, Algorithm 3."""
+
+from gradsieve.method import Exchange
+from gradsieve.methods.prl_l import PRLL
+
+
+class CoPRLL(Exchange, PRLL):
+    """Two networks, each trained on the rows whose loss-layer gradient is small in the other."""

@@ -1,0 +1,37 @@
+"""The coordinate-wise median of the rows' gradients, the naive estimator for general corruption (section 3.2).
+
+Its error grows with the square root of the number of parameters, which is why the paper looks further.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gradsieve.method import Method, Selection, one_process
+from gradsieve.scores.memory import require_memory, row_gradient_bytes
+from gradsieve.scores.row_gradients import row_pass
+
+
+class CoordinateMedian(Method):
+    """Update each parameter by the median of what the rows ask for."""
+
+    def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
+        one_process("coordinate-median")
+        needed = 3 * row_gradient_bytes(network, rows).largest_parameter
+        require_memory(
+            f"coordinate-median: the gradients of {rows} rows for the largest parameter, sorted", needed, device
+        )
+
+    def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
+        (network,) = networks
+        rows = row_pass(network, self.losses, inputs, targets)
+        for name, shares in rows.by_parameter():
+            network.get_parameter(name).grad = middle(shares)
+        return [Selection(None, torch.arange(len(targets), device=targets.device), rows.losses.mean())]
+
+
+def middle(values: Tensor) -> Tensor:
+    """The median over the first dimension, between the middle two where their number is even."""
+    ordered = values.sort(dim=0).values
+    return (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2

@@ -1,0 +1,31 @@
+"""Decoupling (Malach and Shalev-Shwartz 2017): update where two networks disagree."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from gradsieve.data.dataset import Task
+from gradsieve.method import Look, Method
+
+
+@dataclass(frozen=True)
+class Decouple(Method):
+    """Two networks train on every row at first, then only on the rows whose class they disagree on."""
+
+    # Few rows may be left, even one: a pass over them alone would have no statistics for BatchNorm.
+    passes: Literal["index"] = "index"
+
+    tasks: ClassVar[tuple[Task, ...]] = ("classification",)
+    networks: ClassVar[int] = 2
+    schedule: ClassVar[str] = "wait"  # the warm-up: a rate of 0 stands for every row
+
+    def choose(self, looks: Sequence[Look], targets: Tensor, drop_rate: float) -> list[Tensor]:
+        if drop_rate == 0:
+            return super().choose(looks, targets, drop_rate)
+        one, other = (look.outputs.argmax(1) for look in looks if look.outputs is not None)
+        # How many rows that is cannot be known beforehand. None: no gradient, and the optimizer skips the step.
+        disagreed = torch.nonzero(one != other).squeeze(1)
+        return [disagreed, disagreed]

@@ -1,0 +1,30 @@
+"""Ignormclip: clip each row's own gradient, then average."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gradsieve import ranks
+from gradsieve.method import Method, Selection
+from gradsieve.scores.form import scoring_form
+from gradsieve.scores.row_gradients import row_gradient_norms
+
+
+@dataclass(frozen=True)
+class IgNormClip(Method):
+    """Clip the norm of each row's gradient before the mean is taken."""
+
+    norm: float = 1.0
+
+    def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
+        (network,) = networks
+        with scoring_form(network, self.scoring):
+            norms = row_gradient_norms(network, self.losses, inputs, targets)
+        # A clipped gradient is the gradient times a factor, so a weighted loss gives their mean in one backward.
+        factors = (self.norm / norms).clamp(max=1.0)
+        losses = self.losses(network(inputs), targets)
+        loss = (factors * losses).sum() / ranks.total(len(losses), losses.device)
+        loss.backward()
+        return [Selection(norms, torch.arange(len(targets), device=targets.device), losses.detach().mean())]

@@ -1,0 +1,36 @@
+"""Min-SGD (Shah et al. 2020): of several rows, the one with the smallest loss makes the update."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradsieve.method import Method, Passes, Scores
+from gradsieve.selection import keep_first
+
+
+@dataclass(frozen=True)
+class MinSGD(Method):
+    """Keep the one row with the smallest loss of each batch, or of each ``group`` rows in it."""
+
+    passes: Passes = "index"  # one row alone has no statistics for BatchNorm
+    group: int = 0  # rows per group; 0: the whole batch
+
+    drops_rows: ClassVar[bool] = True
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Scores:
+        return Scores(self.losses(outputs, targets))
+
+    def drops(self, drop_rate: float, rows: int) -> bool:
+        return rows > 1  # whatever the rate
+
+    def select(self, scores: Scores | None, targets: Tensor, drop_rate: float) -> Tensor:
+        assert scores is not None
+        if not self.group:
+            return keep_first(scores.values, 1)
+        rows = len(scores.values)
+        padded = F.pad(scores.values.nan_to_num(torch.inf), (0, -rows % self.group), value=torch.inf)
+        best = padded.view(-1, self.group).argsort(dim=1, stable=True)[:, 0]  # (groups,)
+        return best + self.group * torch.arange(len(best), device=best.device)

@@ -1,0 +1,23 @@
+"""PRL(L): drop the rows whose gradient at the loss layer is largest.
+
+Liu et al. 2021, Algorithm 2. For squared error and cross-entropy this gradient is prediction - target up to a
+constant, so the scores need no backward pass, and no kept row, however corrupted, can bend the mean far.
+"""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from gradsieve.method import Method, Passes, Scores
+from gradsieve.scores.loss_gradient import loss_gradient_norm
+
+
+class PRLL(Method):
+    """Keep the rows with the smallest ||d loss / d output||."""
+
+    drops_rows: ClassVar[bool] = True
+    paper_passes: ClassVar[Passes] = "reforward"
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Scores:
+        # L1 and Huber gradients saturate, confident wrong classes nearly do: the loss decides such ties.
+        return Scores(loss_gradient_norm(self.criterion, outputs, targets), ties=self.losses(outputs, targets))

@@ -1,0 +1,37 @@
+"""SEVER (Diakonikolas et al. 2019) on mini-batches: a spectral filter on the rows' gradients.
+
+The dimension-free estimator for general corruption that the paper compares its bounds with. The original filters
+the whole set between two full optimisations; here each batch is filtered before its update.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from gradsieve.method import Look, Method, Scores, one_process
+from gradsieve.scores.form import scoring_form
+from gradsieve.scores.memory import require_memory, row_gradient_bytes
+from gradsieve.scores.row_gradients import row_pass
+from gradsieve.scores.spectral import gradient_gram, spectral_scores
+
+
+@dataclass(frozen=True)
+class Sever(Method):
+    """Keep the rows whose gradient lies least along the direction in which the rows' gradients vary most."""
+
+    passes: Literal["reforward"] = "reforward"
+    iterations: int = 20  # of the power method
+
+    drops_rows: ClassVar[bool] = True
+
+    def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
+        one_process("sever")
+        needed = 2 * row_gradient_bytes(network, rows).largest_parameter + 8 * rows * rows
+        require_memory(f"sever: the gradients of {rows} rows for the largest parameter, and a copy", needed, device)
+
+    def look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
+        with scoring_form(network, self.scoring):
+            rows = row_pass(network, self.losses, inputs, targets)
+            return Look(rows.outputs, Scores(spectral_scores(gradient_gram(rows), self.iterations)))

@@ -1,0 +1,34 @@
+"""A network by name, with a clear answer to options that it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
+from typing import Any
+
+from torch import nn
+
+from gradsieve.errors import InputError
+from gradsieve.models import MODELS
+from gradsieve.registry import unknown
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options of the model ``name``, with what they are where nobody says otherwise."""
+    parameters = signature(MODELS[name]).parameters.values()
+    return {each.name: each.default for each in parameters if each.kind is Parameter.KEYWORD_ONLY}
+
+
+def build(name: str, input_shape: Sequence[int], outputs: int, options: Mapping[str, Any] | None = None) -> nn.Module:
+    """The network ``name`` for rows of ``input_shape``, with ``outputs`` numbers for each row."""
+    options = options or {}
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise InputError(unknown(f"{name} option", option, known))
+    if outputs < 1 or not input_shape or min(input_shape) < 1:
+        raise InputError(
+            f"{name} cannot be built for rows of shape {tuple(input_shape)} and {outputs} outputs: "
+            "every size is at least 1."
+        )
+    return MODELS[name](input_shape, outputs, **options)

@@ -1,0 +1,57 @@
+"""How much to drop, and when: pure functions of the time T, counted from 1 in epochs or in steps.
+
+A function of your own works as these do: ``f(T, drop_rate, ramp) -> rate``, named ``"module:function"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from gradsieve.counts import check_rate
+from gradsieve.errors import InputError
+from gradsieve.registry import Registry, import_object
+
+Schedule = Callable[[int, float, int], float]
+Unit = Literal["epoch", "step"]
+
+SCHEDULES: Registry[Schedule] = Registry(
+    "schedule",
+    {
+        "ramp": "gradsieve.schedule:ramp",
+        "wait": "gradsieve.schedule:wait",
+        "constant": "gradsieve.schedule:constant",
+    },
+)
+
+
+def ramp(T: int, drop_rate: float, ramp: int) -> float:
+    """Rise linearly to the drop rate over the first ``ramp`` units, then stay (Algorithm 3)."""
+    return min(T / ramp, 1.0) * drop_rate if ramp > 0 else drop_rate
+
+
+def wait(T: int, drop_rate: float, ramp: int) -> float:
+    """Drop nothing for the first ``ramp`` units, then all of the drop rate."""
+    return 0.0 if ramp >= T else drop_rate
+
+
+def constant(T: int, drop_rate: float, ramp: int) -> float:
+    """The drop rate from the first row on."""
+    return drop_rate
+
+
+def find_schedule(name: str) -> Schedule:
+    """A schedule of the table, or the user's own function at ``"module:function"``."""
+    return import_object(name) if ":" in name else SCHEDULES[name]
+
+
+def plan(schedule: str, drop_rate: float, ramp: int, length: int) -> list[float]:
+    """The rate at each T = 1 .. length, all checked before the first is used."""
+    function = find_schedule(schedule)
+    rates = [function(T, drop_rate, ramp) for T in range(1, length + 1)]
+    for T, rate in enumerate(rates, start=1):
+        try:
+            check_rate("rate", rate)
+        except InputError as error:
+            raise InputError(f"schedule {schedule!r} at T={T}: {error}") from None
+    return rates

@@ -1,0 +1,108 @@
+"""Which layers a forward pass called, and whether they account for the whole gradient.
+
+Forward hooks note each call's input and where the gradient at its output will pass. A wrong
+answer without a word would be the worst outcome, so nothing is taken on trust: the graph shows
+whether a parameter reaches the losses by any other way, and a batch of another size shows
+whether the first dimension of a layer's input is really the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.func import functional_call
+
+from gradsieve.scores.layer_rules import has_rule
+
+
+class LayerCall(NamedTuple):
+    """One call of a layer that has a rule."""
+
+    layer: nn.Module
+    activations: Tensor  # the input, cut from the graph: (N, ...)
+    version: int  # of the input when the layer read it
+    sources: list[Node]  # where the graph goes on behind the input
+    output: GradientEdge  # where the gradient at the output passes
+
+
+@contextmanager
+def recorded_calls(network: nn.Module) -> Iterator[list[LayerCall]]:
+    """The calls, in order, that the layers with a rule receive inside the ``with`` block."""
+    calls: list[LayerCall] = []
+
+    def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor:
+        if not output.requires_grad:  # called under no_grad: nothing flows back
+            return output
+        # An in-place activation moves the gradient of a view past the view's own place in the graph.
+        output = output.clone() if output._is_view() else output
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        sources = [get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad]
+        activations = tensors[0].detach()
+        # The edge, unlike the tensor, stays the same when an in-place activation follows.
+        calls.append(LayerCall(layer, activations, activations._version, sources, get_gradient_edge(output)))
+        return output
+
+    # First in line, before a hook of the user's that changes the output.
+    handles = [
+        layer.register_forward_hook(record, prepend=True, with_kwargs=True)
+        for layer in network.modules()
+        if has_rule(layer)
+    ]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def used_outside(losses: Tensor, calls: Iterable[LayerCall], parameters: Mapping[str, Tensor]) -> list[str]:
+    """The names of the ``parameters`` that reach ``losses`` otherwise than through the ``calls``.
+
+    A functional use of a layer's weight, a parameter of a module's own, attention, recurrence.
+    """
+    sources = {call.output.node: call.sources for call in calls}
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    found: list[str] = []
+    seen: set[Node] = set()
+    ahead: list[Node | None] = [losses.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = names.get(id(getattr(node, "variable", None)))  # the leaves of the graph hold their tensor
+        if name is not None:
+            found.append(name)
+        # A recorded call is stepped over: its rule knows what is inside.
+        ahead.extend(sources[node] if node in sources else (node for node, _ in node.next_functions))
+    return sorted(found, key=list(parameters).index)
+
+
+_ROWS_FIRST: WeakSet[nn.Module] = WeakSet()
+
+
+def not_by_rows(network: nn.Module, inputs: Tensor, calls: Iterable[LayerCall]) -> set[nn.Module]:
+    """The called layers whose input does not hold one entry per row in its first dimension.
+
+    A position table called with 64 positions has 64 entries whatever the batch, and looks right
+    when the batch has 64 rows. So a layer seen for the first time is watched once more, in a pass
+    over a few rows that leaves buffers and random streams as they were.
+    """
+    wrong = {call.layer for call in calls if call.activations.shape[:1] != inputs.shape[:1]}
+    if wrong or all(call.layer in _ROWS_FIRST for call in calls):
+        return wrong
+    few = 3 if len(inputs) == 2 else 2  # another number than in the batch
+    rows = inputs[torch.arange(few, device=inputs.device) % len(inputs)]
+    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    devices = [] if inputs.device.type == "cpu" else [inputs.device]
+    with torch.random.fork_rng(devices, device_type=inputs.device.type), recorded_calls(network) as again:
+        functional_call(network, buffers, (rows,))
+    wrong = {call.layer for call in again if call.activations.shape[:1] != (few,)}
+    _ROWS_FIRST.update({call.layer for call in again} - wrong)
+    return {call.layer for call in calls if call.layer not in _ROWS_FIRST}

@@ -1,0 +1,105 @@
+"""The loss of each row, whatever the criterion's own habit of averaging."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gradsieve.errors import InputError
+
+Criterion = Callable[..., Tensor]  # a module or function of (outputs, targets)
+
+# Which function a loss module stands for, and which of its attributes are that function's options.
+MODULES: dict[type[nn.Module], tuple[Criterion, tuple[str, ...]]] = {
+    nn.CrossEntropyLoss: (F.cross_entropy, ("weight", "ignore_index", "label_smoothing")),
+    nn.BCEWithLogitsLoss: (F.binary_cross_entropy_with_logits, ("weight", "pos_weight")),
+    nn.MSELoss: (F.mse_loss, ()),
+    nn.L1Loss: (F.l1_loss, ()),
+    nn.HuberLoss: (F.huber_loss, ("delta",)),
+    nn.SmoothL1Loss: (F.smooth_l1_loss, ("beta",)),
+}
+# These compare outputs and targets element by element; torch would broadcast other shapes without a word.
+ELEMENTWISE = (F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)
+
+
+def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of each row, (N,): the mean over the row's elements, those with ``ignore_index`` left out.
+
+    ``criterion`` is a function such as ``F.cross_entropy``, a ``functools.partial`` of one, a loss
+    module, or anything of yours that gives at least one number per row.
+    """
+    function, options = unpack(criterion)
+    check_rows(function, outputs, targets)
+    if outputs.dtype in (torch.float16, torch.bfloat16):
+        outputs = outputs.float()
+    elements = per_element(function)(outputs, targets, **options)
+    if elements.dim() == 0 or len(elements) != len(outputs):
+        raise InputError(
+            f"The loss gives shape {tuple(elements.shape)} for {len(outputs)} rows, but a loss per row is "
+            "needed to tell the rows apart. Give it reduction='none', or return one value per row."
+        )
+    counted = labelled(function, targets, options)
+    if elements.dim() == 1:
+        return elements
+    if counted is None:
+        return elements.flatten(1).mean(1)
+    return elements.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
+
+
+def unpack(criterion: Criterion) -> tuple[Criterion, dict[str, Any]]:
+    """The plain function behind a criterion, and its options (``reduction`` aside: rows need none)."""
+    if isinstance(criterion, partial):
+        function, options = unpack(criterion.func)
+        options |= criterion.keywords
+        options.pop("reduction", None)
+        return function, options
+    if isinstance(criterion, nn.Module) and type(criterion) in MODULES:  # a subclass may differ: not looked into
+        function, names = MODULES[type(criterion)]
+        return function, {name: getattr(criterion, name) for name in names}
+    return criterion, {}
+
+
+def labelled(function: Criterion, targets: Tensor, options: dict[str, Any]) -> Tensor | None:
+    """Which elements carry a class label, for cross-entropy with class targets; None where all count."""
+    if function is not F.cross_entropy or targets.is_floating_point():
+        return None
+    return targets != options.get("ignore_index", -100)
+
+
+def check_rows(function: Criterion, outputs: Tensor, targets: Tensor) -> None:
+    """Outputs and targets must have as many rows, and the same shape where they are compared directly."""
+    if outputs.dim() == 0 or targets.dim() == 0 or len(outputs) != len(targets):
+        raise InputError(
+            f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}: "
+            "the first dimension of both must be the rows of the batch."
+        )
+    elementwise = any(function is known for known in ELEMENTWISE)
+    if elementwise and outputs.shape != targets.shape:
+        raise InputError(
+            f"outputs has shape {tuple(outputs.shape)} but targets {tuple(targets.shape)}: this loss "
+            "compares them element by element. Reshape one of them, for example targets.view_as(outputs)."
+        )
+
+
+def per_element(function: Criterion) -> Criterion:
+    """``function`` with its own averaging switched off, where it has any."""
+    if isinstance(function, nn.Module) and hasattr(function, "reduction"):
+        quiet = copy.copy(function)
+        vars(quiet)["reduction"] = "none"
+        return quiet
+    return partial(function, reduction="none") if takes_reduction(function) else function
+
+
+def takes_reduction(function: Criterion) -> bool:
+    """Whether a function has an argument ``reduction``."""
+    try:
+        return "reduction" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return False

@@ -1,0 +1,107 @@
+"""The norm of each row's gradient at the loss layer, ||d loss_i / d output_i||: the score of PRL(L).
+
+For the usual losses this is a closed form of outputs and targets, so ranking the rows costs no
+pass through the network. Cross-entropy with two classes, BCE and squared error rank as the loss
+itself does; with three classes or more cross-entropy does not (Liu et al. 2021, section 3.6).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradsieve.scores.loss import Criterion, check_rows, labelled, row_losses, unpack
+
+
+def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    """||d loss_i / d output_i|| for each row, (N,), over all of the row's outputs."""
+    outputs = outputs.detach()
+    if outputs.dtype in (torch.float16, torch.bfloat16):
+        outputs = outputs.float()
+    function, options = unpack(criterion)
+    check_rows(function, outputs, targets)
+    form = next((form for known, form in CLOSED_FORMS.items() if known is function), None)
+    if form is not None and options.keys() <= (form.__kwdefaults__ or {}).keys():
+        gradient = form(outputs, targets, **options)
+    else:
+        gradient = by_autograd(criterion, outputs, targets)
+    return gradient.reshape(len(gradient), -1).norm(dim=1)
+
+
+def by_autograd(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    """d loss_i / d output_i for any criterion, by a backward pass that ends at the outputs."""
+    with torch.enable_grad():
+        outputs = outputs.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(row_losses(criterion, outputs, targets).sum(), outputs)
+    return gradient
+
+
+def cross_entropy(
+    outputs: Tensor,  # (N, C, ...) logits
+    targets: Tensor,  # (N, ...) classes, or (N, C, ...) probabilities
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """softmax - target, where the target is one-hot, soft, smoothed or weighted by class."""
+    counted = labelled(F.cross_entropy, targets, {"ignore_index": ignore_index})
+    if counted is None:
+        wanted = targets.to(outputs.dtype)
+    else:
+        classes = targets.where(counted, 0).unsqueeze(1)
+        wanted = torch.zeros_like(outputs).scatter_(1, classes, 1.0)
+    if label_smoothing:
+        wanted = wanted * (1 - label_smoothing) + label_smoothing / outputs.shape[1]
+    if weight is not None:
+        wanted = wanted * weight.view(1, -1, *[1] * (outputs.dim() - 2))
+    gradient = outputs.softmax(1) * wanted.sum(1, keepdim=True) - wanted
+    if counted is None:
+        return gradient / (outputs[0, 0].numel() if outputs.dim() > 2 else 1)
+    positions = counted.reshape(len(counted), -1).sum(1).clamp(min=1)  # (N,): a row's loss is their mean
+    return gradient * counted.unsqueeze(1) / positions.view(-1, *[1] * (outputs.dim() - 1))
+
+
+def binary_cross_entropy(
+    outputs: Tensor, targets: Tensor, *, weight: Tensor | None = None, pos_weight: Tensor | None = None
+) -> Tensor:
+    """sigmoid - target, weighted as asked."""
+    wanted = targets if pos_weight is None else targets * pos_weight
+    gradient = outputs.sigmoid() * (wanted + 1 - targets) - wanted
+    return (gradient if weight is None else gradient * weight) / elements(outputs)
+
+
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    """2 (output - target)."""
+    return 2 * (outputs - targets) / elements(outputs)
+
+
+def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
+    """sign(output - target): the same for all rows, so ties decide (``keep_smallest(..., ties=)``)."""
+    return (outputs - targets).sign() / elements(outputs)
+
+
+def huber(outputs: Tensor, targets: Tensor, *, delta: float = 1.0) -> Tensor:
+    """output - target, clipped to [-delta, delta]."""
+    return (outputs - targets).clamp(-delta, delta) / elements(outputs)
+
+
+def smooth_l1(outputs: Tensor, targets: Tensor, *, beta: float = 1.0) -> Tensor:
+    """(output - target) / beta, clipped to [-1, 1]."""
+    return absolute(outputs, targets) if beta == 0 else huber(outputs, targets, delta=beta) / beta
+
+
+def elements(outputs: Tensor) -> int:
+    """How many elements a row's loss is the mean of."""
+    return outputs[0].numel() if len(outputs) else 1
+
+
+CLOSED_FORMS = {
+    F.cross_entropy: cross_entropy,
+    F.binary_cross_entropy_with_logits: binary_cross_entropy,
+    F.mse_loss: squared,
+    F.l1_loss: absolute,
+    F.huber_loss: huber,
+    F.smooth_l1_loss: smooth_l1,
+}

@@ -1,0 +1,63 @@
+"""Whether the memory is there, asked before it is taken.
+
+A gradient for each row is the batch times the size of the gradient: a batch of 512 turns a
+10-million-parameter network into 20 GB. Better to hear that in a sentence at the start of a run.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from gradsieve.errors import InputError
+
+
+class RowGradientBytes(NamedTuple):
+    """What the row gradients of a batch take."""
+
+    largest_parameter: int  # one parameter at a time, as ``RowPass.by_parameter`` hands them out
+    all_parameters: int  # every parameter at once, as ``row_gradients`` returns them
+
+
+def row_gradient_bytes(network: nn.Module, rows: int) -> RowGradientBytes:
+    """Bytes of the gradients of ``rows`` rows, in the single precision that they are at least held in."""
+    sizes = [p.numel() * max(4, p.element_size()) for p in network.parameters() if p.requires_grad]
+    return RowGradientBytes(rows * max(sizes, default=0), rows * sum(sizes))
+
+
+def available_bytes(device: torch.device) -> int:
+    """Memory that can still be taken on ``device``."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        if "MemAvailable" in fields:
+            return int(fields["MemAvailable"].split()[0]) * 1024
+    # Elsewhere the free memory may not be told (macOS); then the whole of it is the bound.
+    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def require_memory(what: str, bytes_needed: int, device: torch.device | str) -> None:
+    """Refuse ``what`` in one sentence where ``device`` cannot hold the ``bytes_needed``."""
+    device = torch.device(device)
+    available = available_bytes(device)
+    if bytes_needed > available:
+        raise InputError(
+            f"{what} needs {in_words(bytes_needed)} on {device}, which has {in_words(available)} left. "
+            "Take a smaller batch, or prl-l, which scores rows without their parameter gradients."
+        )
+
+
+def in_words(amount: int) -> str:
+    """A number of bytes for people: 3.2 GB."""
+    value, units = float(amount), ["bytes", "kB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.0f} {units[0]}" if units[0] == "bytes" else f"{value:.1f} {units[0]}"

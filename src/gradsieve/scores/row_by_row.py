@@ -1,0 +1,58 @@
+"""Each row's own gradient, by running the network on one row at a time: slow, and good for any layer.
+
+This is the reference that the shares of ``row_gradients`` are held against, and what they fall back
+on for layers without a rule. It is no use where rows are mixed: BatchNorm of one row is not what the
+batch went through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+
+RowLoss = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one loss per row
+
+
+class RowsApart(NamedTuple):
+    """What the rows gave when each was run alone."""
+
+    gradients: dict[str, Tensor]  # of each trainable parameter: (N, *parameter.shape)
+    outputs: Tensor  # (N, ...)
+    losses: Tensor  # (N,)
+
+
+def reference_row_gradients(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Each row's own gradient by torch.func, by name of the trainable parameter: (N, *parameter.shape)."""
+    return rows_apart(network, loss, inputs, targets).gradients
+
+
+def mixes_rows(network: nn.Module) -> bool:
+    """Whether a row's output depends on the other rows: BatchNorm in train form or without statistics."""
+    batch_norms = (layer for layer in network.modules() if isinstance(layer, _BatchNorm))
+    return any(layer.training or layer.running_mean is None for layer in batch_norms)
+
+
+def rows_apart(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowsApart:
+    """Run each row alone, all at once where vmap can follow the network, else in a loop."""
+    trainable = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
+
+    def run(values: dict[str, Tensor], row: Tensor, target: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        outputs = functional_call(network, values, (row.unsqueeze(0),))
+        row_loss = loss(outputs, target.unsqueeze(0)).sum()
+        return row_loss, (outputs.squeeze(0), row_loss)
+
+    one_row = grad(run, has_aux=True)
+    try:
+        gradients, (outputs, losses) = vmap(one_row, in_dims=(None, 0, 0), randomness="different")(
+            trainable, inputs, targets
+        )
+    except RuntimeError:  # torch's GRU and RNN, in-place writes, decisions that look at values
+        rows = [one_row(trainable, row, target) for row, target in zip(inputs, targets, strict=True)]
+        gradients = {name: torch.stack([row[0][name] for row in rows]) for name in trainable}
+        outputs, losses = (torch.stack([row[1][i] for row in rows]) for i in range(2))
+    return RowsApart(gradients, outputs.detach(), losses.detach())

@@ -1,0 +1,183 @@
+"""Each row's share of the batch gradient over all parameters, from one forward and one backward.
+
+The backward computes the gradients at the layers' outputs only, never the weights' own: rules
+(``layer_rules``) turn those into each row's share, one parameter after the other. The shares of
+all rows add up to the gradient of the summed losses; where no layer mixes rows, a row's share is
+its own gradient. ``loss(outputs, targets)`` returns one loss per row. The network runs in the mode
+it is in; its ``.grad`` fields stay as they are.
+
+    >>> rows = row_pass(network, loss, inputs, targets)
+    >>> rows.norms()  # (N,)
+    >>> gram = sum(share.flatten(1) @ share.flatten(1).T for _, share in rows.by_parameter())
+
+Where a parameter is used otherwise than in a layer with a rule (attention, recurrence, a module's
+own parameter), the rows run one by one instead; a network that mixes rows cannot do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gradsieve.errors import InputError
+from gradsieve.scores.layer_calls import LayerCall, not_by_rows, recorded_calls, used_outside
+from gradsieve.scores.layer_rules import RULES, sum_of_squares
+from gradsieve.scores.row_by_row import RowLoss, mixes_rows, rows_apart
+
+
+class LayerUse(NamedTuple):
+    """A parameter in one call of its layer."""
+
+    layer: nn.Module
+    parameter: str
+    activations: Tensor
+    output_gradient: Tensor
+
+    def share(self) -> Tensor:  # (N, *parameter.shape)
+        return self._apply(RULES[type(self.layer)][self.parameter].share)
+
+    def squared_norm(self) -> Tensor:  # (N,)
+        return self._apply(RULES[type(self.layer)][self.parameter].squared_norm)
+
+    def _apply(self, function: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> Tensor:
+        with torch.no_grad(), torch.autocast(self.activations.device.type, enabled=False):
+            return function(self.layer, self.activations, self.output_gradient)
+
+
+class KnownShare(NamedTuple):
+    """A share that needs no rule: of a parameter that is not used, or from rows run one by one."""
+
+    gradient: Tensor  # (N, *parameter.shape)
+
+    def share(self) -> Tensor:
+        return self.gradient
+
+    def squared_norm(self) -> Tensor:
+        return sum_of_squares(self.gradient)
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """One pass over a batch, from which the rows' gradients can be taken."""
+
+    outputs: Tensor  # (N, ...), cut from the graph
+    losses: Tensor  # (N,), likewise
+    uses: Mapping[str, Sequence[LayerUse | KnownShare]]  # of every trainable parameter
+
+    def by_parameter(self) -> Iterator[tuple[str, Tensor]]:
+        """Each trainable parameter's name and shares (N, *parameter.shape), built one at a time."""
+        for name, uses in self.uses.items():
+            yield name, added(uses)
+
+    def norms(self) -> Tensor:
+        """The L2 norm of each row's share over all trainable parameters: (N,)."""
+        squares = [
+            # Several uses of a parameter (tied weights, a layer called twice) add up before the norm is taken.
+            uses[0].squared_norm() if len(uses) == 1 else sum_of_squares(added(uses))
+            for uses in self.uses.values()
+        ]
+        return torch.stack(squares).sum(0).clamp(min=0).sqrt()  # rounding can leave a Gram sum below 0
+
+
+def added(uses: Sequence[LayerUse | KnownShare]) -> Tensor:
+    return reduce(torch.add, (use.share() for use in uses))
+
+
+def row_gradient_norms(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The L2 norm over all trainable parameters of each row's share of the gradient: (N,)."""
+    return row_pass(network, loss, inputs, targets).norms()
+
+
+def row_gradients(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Each row's share of the gradient, by name of the trainable parameter: (N, *parameter.shape)."""
+    return dict(row_pass(network, loss, inputs, targets).by_parameter())
+
+
+def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowPass:
+    """Run the batch forward and backward once, and keep what the rows' gradients are made of."""
+    trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    # Weights that an earlier pass under no_grad cast to half precision carry no graph.
+    torch.clear_autocast_cache()
+    with torch.enable_grad():
+        with recorded_calls(network) as calls:
+            outputs = network(inputs)
+        losses = loss(outputs, targets)
+        check_losses(losses, outputs, inputs)
+        obstacle = find_obstacle(network, inputs, losses, calls, trainable)
+    if obstacle:
+        if mixes_rows(network):
+            raise InputError(
+                f"The gradients of the rows cannot be told apart: {obstacle}, and with BatchNorm in train "
+                "form the rows cannot run one by one. Score in eval form (network.eval()), or give the "
+                "layer a rule (gradsieve.scores.layer_rules.rule)."
+            )
+        apart = rows_apart(network, loss, inputs, targets)
+        known = {name: [KnownShare(gradient)] for name, gradient in apart.gradients.items()}
+        return RowPass(apart.outputs, apart.losses, known)
+    with torch.autocast(inputs.device.type, enabled=False):
+        # Asked for at the outputs alone, autograd leaves out the weights' gradients.
+        edges = [call.output for call in calls]
+        gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
+    return RowPass(outputs.detach(), losses.detach(), collect_uses(trainable, calls, gradients, len(inputs)))
+
+
+def check_losses(losses: Tensor, outputs: Tensor, inputs: Tensor) -> None:
+    """Refuse what is not one loss for each of at least one row, or hangs on no parameter."""
+    if not isinstance(outputs, Tensor):
+        raise InputError(
+            f"The network returns a {type(outputs).__name__}, but row gradients need one tensor. Wrap the "
+            "network in a module that returns the tensor that the loss takes."
+        )
+    if losses.shape != inputs.shape[:1] or not len(inputs):
+        raise InputError(
+            f"loss(outputs, targets) has the shape {tuple(losses.shape)} for inputs of the shape "
+            f"{tuple(inputs.shape)}, but must give one loss per row. Set its reduction to 'none'."
+        )
+    if not losses.requires_grad:
+        raise InputError(
+            "The losses do not depend on any trainable parameter of the network, so there is no gradient. "
+            "Unfreeze a parameter, and call outside torch.inference_mode (torch.no_grad does no harm)."
+        )
+
+
+def find_obstacle(
+    network: nn.Module, inputs: Tensor, losses: Tensor, calls: list[LayerCall], trainable: Mapping[str, Tensor]
+) -> str | None:
+    """Why the recorded calls do not give the shares, in words; None when they do."""
+    names = {module: f"module {name!r} ({type(module).__name__})" for name, module in network.named_modules()}
+    for parameter in used_outside(losses, calls, trainable):
+        path, _, own_name = parameter.rpartition(".")
+        module = names[network.get_submodule(path)]
+        return f"{own_name} of {module} is used otherwise than in a layer with a rule"
+    for layer in not_by_rows(network, inputs, calls):
+        return f"{names[layer]} is called with something else than one entry per row"
+    for call in calls:
+        if call.activations._version != call.version:
+            return f"the input of {names[call.layer]} was changed in place after the layer read it"
+    return None
+
+
+def collect_uses(
+    trainable: dict[str, nn.Parameter], calls: list[LayerCall], gradients: Sequence[Tensor | None], rows: int
+) -> dict[str, list[LayerUse | KnownShare]]:
+    """The uses of each trainable parameter; one that the losses do not depend on has shares of 0."""
+    names = {id(parameter): name for name, parameter in trainable.items()}  # tied parameters are one object
+    uses: dict[str, list[LayerUse | KnownShare]] = {name: [] for name in trainable}
+    for call, gradient in zip(calls, gradients, strict=True):
+        if gradient is not None:
+            for own_name, parameter in call.layer.named_parameters(recurse=False):
+                if parameter.requires_grad:
+                    use = LayerUse(call.layer, own_name, call.activations, gradient)
+                    # A share smaller than what it is made of is built at once: that frees memory, and a
+                    # BatchNorm may be in another form, with other statistics, by the time of the asking.
+                    small = rows * parameter.numel() <= gradient.numel()
+                    uses[names[id(parameter)]].append(KnownShare(use.share()) if small else use)
+    for name, parameter in trainable.items():
+        if not uses[name]:
+            uses[name].append(KnownShare(parameter.new_zeros(()).expand(rows, *parameter.shape)))
+    return uses

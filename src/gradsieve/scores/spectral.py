@@ -1,0 +1,35 @@
+"""How far each row's gradient lies along the direction in which the rows' gradients vary most: SEVER's score.
+
+The direction is the top right singular vector of the centred matrix of gradients, rows x parameters, which no
+network leaves room for. But a row's place along it is, up to the singular value, the row's entry in the top *left*
+singular vector, and that is an eigenvector of the rows x rows Gram matrix: summed parameter by parameter, found by
+power iteration. So the memory is rows x the largest parameter, not rows x all of them, and there is no SVD.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradsieve.scores.row_gradients import RowPass
+
+
+def gradient_gram(rows: RowPass) -> Tensor:
+    """Inner products of the rows' gradients, (N, N)."""
+    gram = torch.zeros(len(rows.losses), len(rows.losses), dtype=torch.float64, device=rows.losses.device)
+    for _, share in rows.by_parameter():
+        flat = share.flatten(1)  # (N, size of the parameter)
+        gram += flat @ flat.T
+    return gram
+
+
+def spectral_scores(gram: Tensor, iterations: int) -> Tensor:
+    """Squared projection of each centred row on the top direction, (N,), by power iteration on the Gram matrix."""
+    centred = gram - gram.mean(0, keepdim=True)
+    centred = centred - centred.mean(1, keepdim=True)
+    # A start that is the same every time and in no special position.
+    direction = torch.arange(1, len(gram) + 1, dtype=gram.dtype, device=gram.device).sin()
+    for _ in range(iterations):
+        direction = centred @ direction
+        direction = direction / direction.norm().clamp(min=torch.finfo(gram.dtype).tiny)
+    return (direction @ centred @ direction) * direction.square()

@@ -1,0 +1,75 @@
+"""Which rows stay: those with the smallest scores, exactly as many as asked for.
+
+Every sort is stable and ties go to the smaller row index, so a selection is a function of its
+inputs alone (``topk`` is not). NaN sorts last: a row without a score is the first to go. Under
+``torch.distributed`` there is one threshold for the global batch, so that N ranks keep the rows that
+one rank would keep: trimming per rank keeps corrupted rows that happen to sit together.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradsieve.counts import check_rate, keep_count
+from gradsieve.errors import InputError
+from gradsieve.ranks import gather_rows, world_size
+
+
+def keep_smallest(
+    scores: Tensor, drop_rate: float, *, ties: Tensor | None = None, classes: Tensor | None = None
+) -> Tensor:
+    """Indices of the floor((1 - drop_rate) * N) rows with the smallest scores, at least one, ascending.
+
+    ``ties`` decides between rows of equal score before their index does. With ``classes``, (N,), each
+    class loses about the same share and keeps at least its best row, while the total stays as exact.
+    """
+    check_rate("drop_rate", drop_rate)
+    return _keep(scores, ties, classes, lambda rows: keep_count(drop_rate, rows))
+
+
+def keep_first(scores: Tensor, count: int, *, ties: Tensor | None = None) -> Tensor:
+    """Indices of the ``count`` rows with the smallest scores, ascending."""
+    return _keep(scores, ties, None, lambda rows: min(count, rows))
+
+
+def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of) -> Tensor:
+    if scores.dim() != 1:
+        raise InputError(f"scores has shape {tuple(scores.shape)}, but must be one score per row, (N,).")
+    keys = [scores.detach(), *([] if ties is None else [ties.detach()])]
+    gathered = gather_rows([*keys, *([] if classes is None else [classes])])
+    rows = len(gathered.values[0])
+    if rows == 0:
+        raise InputError("scores is empty: a batch needs at least one row.")
+    keys = gathered.values[: len(keys)]
+    if classes is not None:
+        keys = [place_in_class(keys, gathered.values[-1]), *keys]
+    kept = lexical_order(keys)[: count_of(rows)]
+    if world_size() == 1:
+        return kept.sort().values
+    mask = torch.zeros(rows, dtype=torch.bool, device=scores.device)
+    mask[kept] = True
+    return mask[gathered.start : gathered.start + gathered.rows].nonzero().squeeze(1)
+
+
+def lexical_order(keys: list[Tensor]) -> Tensor:
+    """Row indices sorted by the first key, then by the next, then by index."""
+    order = keys[-1].argsort(stable=True)
+    for key in reversed(keys[:-1]):
+        order = order[key[order].argsort(stable=True)]
+    return order
+
+
+def place_in_class(keys: list[Tensor], classes: Tensor) -> Tensor:
+    """For each row, the share of its own class that ranks before it: 0 for the best, then 1/n, 2/n, ...
+
+    Keeping the smallest of these trims every class alike without a count per class, so that shapes
+    stay static.
+    """
+    order = lexical_order([classes, *keys])
+    grouped = classes[order]
+    first = torch.searchsorted(grouped, grouped)
+    size = torch.searchsorted(grouped, grouped, right=True) - first
+    place = torch.empty(len(classes), device=classes.device)
+    place[order] = (torch.arange(len(classes), device=classes.device) - first) / size
+    return place

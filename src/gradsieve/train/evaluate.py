@@ -1,0 +1,32 @@
+"""What networks say about rows that they are not trained on at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gradsieve.data import Task
+from gradsieve.metrics import METRICS
+from gradsieve.scores.form import scoring_form
+from gradsieve.train.feed import as_float
+
+BATCH = 1000  # rows a forward; test images of CIFAR come out even
+
+
+@torch.no_grad()
+def predict(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
+    """Outputs for all rows, (N, ...) float32, in eval form."""
+    with scoring_form(network, "eval"):
+        chunks = [
+            network(as_float(chunk.to(device), channels_last=device.type == "cuda")).float()
+            for chunk in inputs.split(BATCH)
+        ]
+    return torch.cat(chunks)
+
+
+def test_metric(task: Task, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) -> list[float]:
+    """Accuracy or R2 of each network on all of the test rows."""
+    _, metric = METRICS[task]
+    return [float(metric(predict(network, inputs, targets.device), targets)) for network in networks]

@@ -1,0 +1,86 @@
+"""Batches in a given order, from memory on the device where the data fits, streamed from the host where not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradsieve import seeds
+from gradsieve.data.dataset import Rows
+
+
+class Batch(NamedTuple):
+    """Some rows of the training set."""
+
+    rows: Tensor  # (B,) their numbers in the set
+    inputs: Tensor  # (B, ...) float32
+    targets: Tensor
+
+
+def epoch_order(seed: int, epoch: int, rows: Tensor) -> Tensor:
+    """The order in which an epoch visits ``rows``: a function of seed and epoch alone."""
+    return rows[torch.randperm(len(rows), generator=seeds.generator(seed, "order", epoch)).to(rows.device)]
+
+
+def fits(data: Rows, device: torch.device) -> bool:
+    """Whether the data can live on the device and leave at least half of the free memory to the training."""
+    if device.type != "cuda":
+        return True
+    size = data.inputs.nbytes + data.targets.nbytes
+    return size <= torch.cuda.mem_get_info(device)[0] / 2
+
+
+def as_float(inputs: Tensor, channels_last: bool = False) -> Tensor:
+    """Inputs as a network takes them: bytes become [0, 1]."""
+    inputs = inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs.float()
+    return inputs.contiguous(memory_format=torch.channels_last) if channels_last and inputs.dim() == 4 else inputs
+
+
+class Feed:
+    """Training rows, ready to be drawn in any order."""
+
+    def __init__(self, data: Rows, device: torch.device, resident: bool | None = None) -> None:
+        self.device = device
+        self.resident = fits(data, device) if resident is None else resident
+        self.channels_last = device.type == "cuda"
+        place = device if self.resident else torch.device("cpu")
+        self.inputs, self.targets = data.inputs.to(place), data.targets.to(place)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batches(self, order: Tensor, batch_size: int, first: int = 0) -> Iterator[Batch]:
+        """Whole batches of ``order`` from number ``first`` on; a partial last one is left out: shapes stay static."""
+        batch_size = min(batch_size, len(order))
+        chunks = [order[i * batch_size : (i + 1) * batch_size] for i in range(first, len(order) // batch_size)]
+        if self.resident:
+            for rows in chunks:
+                yield self.prepare(rows, self.inputs[rows], self.targets[rows])
+        else:
+            yield from self.streamed(chunks)
+
+    def streamed(self, chunks: list[Tensor]) -> Iterator[Batch]:
+        """The next batch is gathered on the host while the device works on this one."""
+        with ThreadPoolExecutor(1) as gatherer:
+            waiting = [gatherer.submit(self.gather, rows.cpu()) for rows in chunks[:2]]
+            for number, rows in enumerate(chunks):
+                inputs, targets = waiting.pop(0).result()
+                if number + 2 < len(chunks):
+                    waiting.append(gatherer.submit(self.gather, chunks[number + 2].cpu()))
+                yield self.prepare(
+                    rows.to(self.device),
+                    inputs.to(self.device, non_blocking=True),
+                    targets.to(self.device, non_blocking=True),
+                )
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows copied out of host memory, into pinned memory where a GPU waits for them."""
+        inputs, targets = self.inputs[rows], self.targets[rows]
+        return (inputs.pin_memory(), targets.pin_memory()) if self.device.type == "cuda" else (inputs, targets)
+
+    def prepare(self, rows: Tensor, inputs: Tensor, targets: Tensor) -> Batch:
+        return Batch(rows, as_float(inputs, self.channels_last), targets)

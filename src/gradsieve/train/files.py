@@ -1,0 +1,85 @@
+"""Files that are either whole or not there, and that tell when they were altered."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from gradsieve.errors import CheckpointError, RunFolderError
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write all of it or nothing: a crash or a full disk leaves the old file as it was."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise RunFolderError(
+            f"{path} could not be written ({error.strerror or error}). What was there before is untouched: "
+            "make room or choose another --out, then go on with --resume."
+        ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON for people and machines. NaN is not JSON: it becomes null."""
+    write_whole(path, (json.dumps(finite(value), indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file, or one error that names it."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged or cannot be read ({error}).") from error
+
+
+def finite(value: Any) -> Any:
+    """``value`` with every number that JSON cannot hold as None."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
+    """Tensors as safetensors, a format without code; returns the SHA-256, which the format itself lacks."""
+    # Copies: tensors that share memory are refused by the format.
+    content = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+    write_whole(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
+    """The tensors of a file that still is what was written, or one error."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror or error}).") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one that was recorded.")
+    try:
+        return load(content)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is not a safetensors file ({error}).") from error

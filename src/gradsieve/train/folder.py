@@ -1,0 +1,171 @@
+"""The folder of a run.
+
+config.json          the run
+metrics.jsonl        one line an epoch
+result.json          written last: a folder that has it is finished
+weights.safetensors  the networks, with their SHA-256 in result.json
+ledger.safetensors   what happened to each row
+state/               the last two resumable states while the run is not finished, with their SHA-256
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+from gradsieve.errors import CheckpointError, RunFolderError
+from gradsieve.train.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
+from gradsieve.train.run import Run
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there, two processes in one folder are not noticed
+    fcntl = None
+
+KEPT_STATES = 2  # the newest may be damaged: the one before it stays usable
+
+
+@dataclass
+class RunFolder:
+    """A folder that belongs to one run, and to one process while that works on it."""
+
+    path: Path
+    run: Run
+    _lock: IO[str] | None = None
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    def result(self) -> dict[str, Any]:
+        return read_json(self.path / "result.json")
+
+    def create(self) -> None:
+        """Make the folder and take it: two processes must not write into one run."""
+        try:
+            (self.path / "state").mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / "state" / "lock", "w")  # noqa: SIM115  # held until release()
+            if fcntl is not None:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(
+                f"{self.path} is in use by another process. Wait for it, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.path} cannot be made or written to ({error.strerror}). Choose another --out."
+            ) from error
+        write_json(self.path / "config.json", self.run.to_json())
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def write_metrics(self, history: list[dict[str, Any]]) -> None:
+        lines = [json.dumps(finite(record), allow_nan=False) + "\n" for record in history]
+        write_whole(self.path / "metrics.jsonl", "".join(lines).encode())
+
+    def save_state(self, number: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Keep a state to go on from; ``number`` grows with every step of the run."""
+        # The meta data travels as a tensor, so that one checksum covers everything.
+        text = json.dumps({"run": self.run.to_json(), **meta}).encode()
+        tensors = {**tensors, "meta": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+        name = f"state-{number:09d}.safetensors"
+        sha256 = write_tensors(self.path / "state" / name, tensors)
+        states = [state for state in self.states() if state["file"] != name]
+        states = [*states, {"file": name, "sha256": sha256}][-KEPT_STATES:]
+        write_json(self.path / "state" / "manifest.json", states)
+        for old in (self.path / "state").glob("state-*.safetensors"):
+            if old.name not in {state["file"] for state in states}:
+                old.unlink()
+
+    def states(self) -> list[dict[str, str]]:
+        """The states on record that are still there, newest last."""
+        manifest = self.path / "state" / "manifest.json"
+        if not manifest.exists():
+            return []
+        states = read_json(manifest)
+        try:
+            return [state for state in states if state["sha256"] and (manifest.parent / state["file"]).exists()]
+        except (TypeError, KeyError) as error:
+            raise CheckpointError(f"{manifest} is damaged: it does not list states.") from error
+
+    def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The newest state, None where there is none yet, or one error that says how to go on."""
+        states = self.states()
+        if not states:
+            return None
+        path = self.path / "state" / states[-1]["file"]
+        try:
+            tensors = read_tensors(path, states[-1]["sha256"])
+            meta = json.loads(bytes(tensors.pop("meta").tolist()))
+            if meta.pop("run") != self.run.to_json():
+                raise CheckpointError(f"{path} belongs to another run.")
+        except (CheckpointError, KeyError, ValueError) as error:
+            way_out = (
+                f"Delete it to go on from {states[-2]['file']}, the state before it."
+                if len(states) > 1
+                else "Delete the run folder's state/ to start this run from the beginning."
+            )
+            raise CheckpointError(f"{error} {way_out}") from error
+        return tensors, meta
+
+    def finish(self, result: dict[str, Any], weights: dict[str, Tensor], ledger: dict[str, Tensor]) -> dict[str, Any]:
+        """Write what remains of a run; the states are not needed any more."""
+        sums = {
+            "weights_sha256": write_tensors(self.path / "weights.safetensors", weights),
+            "ledger_sha256": write_tensors(self.path / "ledger.safetensors", ledger),
+        }
+        result = {**result, **sums}
+        write_json(self.path / "result.json", result)
+        shutil.rmtree(self.path / "state", ignore_errors=True)
+        return result
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights of a finished run, if they are still what was written."""
+        return read_tensors(self.path / "weights.safetensors", self.result()["weights_sha256"])
+
+    def ledger(self) -> dict[str, Tensor]:
+        """The columns of a finished run's ledger, checked likewise."""
+        return read_tensors(self.path / "ledger.safetensors", self.result()["ledger_sha256"])
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One record an epoch."""
+        path = self.path / "metrics.jsonl"
+        try:
+            return [json.loads(line) for line in path.read_text().splitlines()]
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path} is damaged or cannot be read ({error}).") from error
+
+
+def open_folder(path: Path, run: Run, resume: bool) -> RunFolder:
+    """The folder for a run. Nothing is written yet, and nothing that is there will be lost."""
+    folder = RunFolder(path, run)
+    config = path / "config.json"
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return folder
+    if not config.exists():
+        raise RunFolderError(f"{path} is not empty and not a run folder. Choose another --out.")
+    theirs, ours = read_json(config), run.to_json()
+    if theirs != ours:
+        names = [name for name in ours if theirs.get(name) != ours[name]] if isinstance(theirs, dict) else []
+        differing = "; ".join(f"{name} is {theirs.get(name)!r} there, {ours[name]!r} here" for name in names)
+        raise RunFolderError(f"{path} holds another run ({differing or 'unreadable'}). Choose another --out.")
+    if not resume:
+        state = "finished" if folder.finished else "begun"
+        raise RunFolderError(f"{path} holds this run already, {state}. Add --resume, or choose another --out.")
+    return folder
+
+
+def read_folder(path: Path) -> RunFolder:
+    """The folder of a run that was made before."""
+    config = Path(path) / "config.json"
+    if not config.exists():
+        raise RunFolderError(f"{path} is not a run folder: it has no config.json.")
+    return RunFolder(Path(path), Run.from_json(read_json(config)))

@@ -1,0 +1,52 @@
+"""What happened to each row over a whole run, in 12 bytes a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Ledger:
+    """Per row: how often it was judged, how often dropped, and the sum of its scores."""
+
+    judged: Tensor  # (N,) int32; two networks judge a row twice
+    dropped: Tensor  # (N,) int32
+    score_sum: Tensor  # (N,) float32
+
+    @classmethod
+    def empty(cls, rows: int, device: torch.device | str = "cpu") -> Ledger:
+        """A ledger in which nothing has happened."""
+        judged = torch.zeros(rows, dtype=torch.int32, device=device)
+        return cls(judged, judged.clone(), torch.zeros(rows, device=device))
+
+    def record(self, rows: Tensor, scores: Tensor | None, kept: Tensor) -> None:
+        """Enter one network's judgement of a batch: its rows' numbers in the set, scores, and kept positions."""
+        gone = torch.ones(len(rows), dtype=torch.int32, device=rows.device)
+        gone[kept] = 0
+        # A batch holds a row once, so plain indexing adds exactly, and in the same order every time.
+        self.judged[rows] += 1
+        self.dropped[rows] += gone
+        if scores is not None:
+            self.score_sum[rows] += scores.float().nan_to_num(nan=torch.inf)
+
+    def record_absent(self, rows: Tensor) -> None:
+        """Enter rows that a whole epoch left out."""
+        self.judged[rows] += 1
+        self.dropped[rows] += 1
+
+    @property
+    def mean_score(self) -> Tensor:
+        """The mean score of each row, 0 for one that was never judged."""
+        return self.score_sum / self.judged.clamp(min=1)
+
+    @property
+    def drop_share(self) -> Tensor:
+        """How much of the time each row was dropped."""
+        return self.dropped / self.judged.clamp(min=1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The columns by name, for saving."""
+        return {"judged": self.judged, "dropped": self.dropped, "score_sum": self.score_sum}

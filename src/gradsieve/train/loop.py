@@ -1,0 +1,276 @@
+"""The training loop: the one place where weights change. It knows no method by name."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradsieve import ranks, seeds
+from gradsieve.errors import GradsieveError, InputError
+from gradsieve.metrics import METRICS
+from gradsieve.train.evaluate import predict, test_metric
+from gradsieve.train.feed import Feed, epoch_order
+from gradsieve.train.folder import RunFolder, open_folder
+from gradsieve.train.interrupt import Interrupted, stop_request
+from gradsieve.train.ledger import Ledger
+from gradsieve.train.probe import Probe
+from gradsieve.train.progress import Progress, make_progress
+from gradsieve.train.run import Run
+from gradsieve.train.setting import Setting, prepare
+from gradsieve.train.state import State
+from gradsieve.train.tally import Tally
+from gradsieve.train.versions import versions
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gave. ``summary`` is what result.json holds."""
+
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]  # one record an epoch
+    weights: dict[str, Tensor]
+    ledger: Ledger
+
+    @property
+    def metric(self) -> str:
+        """What was measured on the test rows: accuracy or r2."""
+        return self.summary["metric"]
+
+    @property
+    def last(self) -> float:
+        """The metric after the last epoch, the mean over the networks."""
+        return self.summary["last"]
+
+    @property
+    def last10_mean(self) -> float:
+        """The mean of the metric over the last ten epochs."""
+        return self.summary["last10_mean"]
+
+    @property
+    def purity(self) -> float:
+        """The share of clean rows among those that the last epoch trained on."""
+        return self.summary["purity"]
+
+
+def train(
+    run: Run,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    save_every: float = 30.0,
+    bounds: bool = False,
+    show: bool = False,
+) -> Result:
+    """Train, test after every epoch, and write the folder ``out`` (nothing where it is None).
+
+    ``resume`` goes on from where the folder stands, or starts it. A state is saved every ``save_every`` seconds
+    and on Ctrl-C; killed and resumed, a run ends with the same bits. ``bounds`` measures, once an epoch, the error
+    of the gradient beside the paper's bound on it.
+    """
+    folder = None if out is None else open_folder(Path(out), run, resume)
+    if folder is not None and folder.finished:
+        return read_result(folder)
+    setting = prepare(run)
+    if ranks.world_size() > 1:
+        raise InputError("train() works in one process. Under torch.distributed call Method.step on each rank's rows.")
+    state = start(setting)
+    if folder is not None:
+        folder.create()
+    try:
+        with reproducible(run.seed), make_progress(show, run_label(run), run.epochs) as progress:
+            saved = folder.load_state() if folder is not None else None
+            if saved is not None:
+                state.restore(*saved)
+            probe = Probe.of(setting) if bounds else None
+            Trainer(setting, state, folder, progress, probe, save_every).train()
+        return finish(setting, state, folder)
+    finally:
+        if folder is not None:
+            folder.release()
+
+
+def start(setting: Setting) -> State:
+    """The state at the beginning."""
+    networks = setting.make_networks()
+    for network in networks:
+        setting.method.require(network, min(setting.run.batch_size, len(setting.data.train)), setting.device)
+    classes = setting.data.outputs if setting.data.task == "classification" else 0
+    return State(
+        networks,
+        setting.make_optimizers(networks),
+        Ledger.empty(len(setting.data.train), setting.device),
+        Tally.empty(classes, setting.device),
+    )
+
+
+class Trainer:
+    """A run at work: state on the one side, folder, display and probe on the other."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        state: State,
+        folder: RunFolder | None,
+        progress: Progress,
+        probe: Probe | None,
+        save_every: float,
+    ) -> None:
+        self.setting, self.run, self.method, self.state = setting, setting.run, setting.method, state
+        self.folder, self.progress, self.probe = folder, progress, probe
+        self.save_every = save_every
+        self.feed = Feed(setting.data.train, setting.device)
+        self.is_corrupted = setting.is_corrupted.to(setting.device)
+        self.test_inputs = setting.data.test.inputs
+        self.test_targets = setting.data.test.targets.to(setting.device)
+        self.clock = self.saved_at = time.monotonic()
+
+    def train(self) -> None:
+        """All epochs that are left."""
+        with stop_request() as stop:
+            while self.state.epoch <= self.run.epochs:
+                for _ in self.steps():
+                    if stop.made:
+                        self.save()
+                        raise Interrupted(f"stopped in epoch {self.state.epoch} after step {self.state.step}")
+                    if time.monotonic() - self.saved_at >= self.save_every:
+                        self.save()
+                self.end_epoch()
+
+    def steps(self) -> Iterator[None]:
+        """The steps of this epoch that are left."""
+        state, epoch = self.state, self.state.epoch
+        for optimizer in state.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.setting.learning_rate(epoch)
+        rows = self.epoch_rows()
+        for batch in self.feed.batches(epoch_order(self.run.seed, epoch, rows), self.run.batch_size, state.step):
+            rate = self.setting.drop_rate(epoch, state.step)
+            for optimizer in state.optimizers:
+                optimizer.zero_grad()
+            selections = self.method.step(state.networks, batch.inputs, batch.targets, rate)
+            ranks.sum_gradients(state.networks)
+            for network, optimizer in zip(state.networks, state.optimizers, strict=True):
+                self.method.finish(network)
+                optimizer.step()
+            for selection in selections:
+                state.ledger.record(batch.rows, selection.scores, selection.kept)
+            state.tally.add(batch, selections, self.is_corrupted)
+            state.step += 1
+            self.progress.step((epoch - 1) * self.setting.steps_an_epoch + state.step, self.total_steps)
+            yield
+
+    @property
+    def total_steps(self) -> int:
+        return self.run.epochs * self.setting.steps_an_epoch
+
+    def epoch_rows(self) -> Tensor:
+        """The rows of this epoch: all of them, unless the method chose some at its start."""
+        state, everything = self.state, torch.arange(len(self.feed), device=self.setting.device)
+        if state.step == 0:
+            state.epoch_rows = self.method.epoch_rows(
+                lambda network: predict(network, self.feed.inputs, self.setting.device),
+                state.networks,
+                self.feed.targets.to(self.setting.device),
+                self.setting.drop_rate(state.epoch, 0),
+            )
+            if state.epoch_rows is not None:
+                absent = torch.ones_like(everything, dtype=torch.bool)
+                absent[state.epoch_rows] = False
+                state.ledger.record_absent(everything[absent])
+        return everything if state.epoch_rows is None else state.epoch_rows
+
+    def end_epoch(self) -> None:
+        """Test, write the record, and turn to the next epoch."""
+        state = self.state
+        figures = state.tally.read()
+        if figures["loss"] != figures["loss"]:
+            raise GradsieveError(
+                f"The loss became NaN in epoch {state.epoch}: the training has diverged. Try a smaller learning_rate "
+                f"(it was {self.run.learning_rate})."
+            )
+        tests = test_metric(self.setting.data.task, state.networks, self.test_inputs, self.test_targets)
+        record = {
+            "epoch": state.epoch,
+            "metric": METRICS[self.setting.data.task][0],
+            "test": statistics.fmean(tests),
+            "test_of_network": tests,
+            "drop_rate": self.setting.drop_rate(state.epoch, max(0, state.step - 1)),
+            "learning_rate": self.setting.learning_rate(state.epoch),
+            **figures,
+        }
+        if self.probe is not None:
+            record["gradient_error"] = self.probe.measure(state.networks[0])
+        record["seconds"] = self.elapsed()
+        state.history.append(record)
+        state.tally = Tally.empty(len(state.tally.seen_of_class), self.setting.device)
+        state.epoch, state.step = state.epoch + 1, 0
+        if self.folder is not None:
+            self.folder.write_metrics(state.history)
+        self.progress.epoch(record)
+
+    def elapsed(self) -> float:
+        """Seconds of work on this run, those before a resume included."""
+        now = time.monotonic()
+        self.state.seconds += now - self.clock
+        self.clock = now
+        return self.state.seconds
+
+    def save(self) -> None:
+        if self.folder is not None:
+            self.elapsed()
+            number = (self.state.epoch - 1) * self.setting.steps_an_epoch + self.state.step
+            self.folder.save_state(number, self.state.tensors(), self.state.meta())
+        self.saved_at = time.monotonic()
+
+
+def finish(setting: Setting, state: State, folder: RunFolder | None) -> Result:
+    """The result of a run that is done, written where it belongs."""
+    tests = [record["test"] for record in state.history]
+    last10 = tests[-10:]
+    summary: dict[str, Any] = {
+        "metric": METRICS[setting.data.task][0],
+        "last": tests[-1],
+        "last10_mean": statistics.fmean(last10),
+        "last10_std": statistics.pstdev(last10),
+        "purity": state.history[-1]["purity"],
+        "corrupted": int(setting.is_corrupted.sum()),
+        "rows": len(setting.data.train),
+        "seconds": state.seconds,
+        "run": setting.run.to_json(),
+        "versions": versions(setting.device),
+    }
+    weights = {name: tensor.detach().cpu() for name, tensor in state.weights().items()}
+    if folder is not None:
+        summary = folder.finish(summary, weights, state.ledger.tensors())
+    return Result(summary, state.history, weights, state.ledger)
+
+
+def read_result(folder: RunFolder) -> Result:
+    """The result of a finished run, from its folder."""
+    return Result(folder.result(), folder.metrics(), folder.weights(), Ledger(**folder.ledger()))
+
+
+def run_label(run: Run) -> str:
+    """A run in a few words."""
+    corruption = "clean" if run.corruption == "none" else f"{run.corruption} {run.rate:g}"
+    return f"{run.data} {corruption} {run.method}"
+
+
+@contextmanager
+def reproducible(seed: int) -> Iterator[None]:
+    """Random numbers from the seed, algorithms that repeat, and the caller's generators left as they were."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with (
+        torch.random.fork_rng(devices=devices),
+        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
+    ):
+        torch.manual_seed(seeds.derive(seed, "dropout"))
+        yield

@@ -1,0 +1,51 @@
+"""The paper's bound, watched during a run: the error of the gradient on some fixed rows beside what limits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from gradsieve import seeds
+from gradsieve.method import Method
+from gradsieve.theory import gradient_error, probe_rows
+from gradsieve.train.feed import as_float
+from gradsieve.train.setting import Setting
+
+ROWS = 64  # the Jacobian of every row is looked at: few rows, the same in every epoch
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Rows of which at most the corruption rate is corrupted, with both their targets."""
+
+    method: Method
+    drop_rate: float
+    inputs: Tensor
+    targets: Tensor
+    clean_targets: Tensor
+    is_corrupted: Tensor
+
+    @classmethod
+    def of(cls, setting: Setting) -> Probe:
+        """A probe of a run's training rows."""
+        run = setting.run
+        rows = probe_rows(setting.is_corrupted, ROWS, run.rate, seeds.generator(run.seed, "probe"))
+        train, device = setting.data.train, setting.device
+        return cls(
+            setting.method,
+            run.drop_rate,
+            as_float(train.inputs[rows].to(device)),
+            train.targets[rows].to(device),
+            setting.clean_targets[rows].to(device),
+            setting.is_corrupted[rows].to(device),
+        )
+
+    def measure(self, network: nn.Module) -> dict[str, Any]:
+        """What the method would keep of the probe at its full rate, and how far that bends the mean gradient."""
+        scores = self.method.look(network, self.inputs, self.targets).scores
+        kept = self.method.select(scores, self.targets, self.drop_rate)
+        return gradient_error(
+            network, self.method.losses, self.inputs, self.clean_targets, self.targets, self.is_corrupted, kept
+        )._asdict()

@@ -1,0 +1,166 @@
+"""A run: everything that decides its outcome, in one frozen value that is saved with its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gradsieve.corruptions import CORRUPTIONS
+from gradsieve.counts import check_rate, exact
+from gradsieve.data import DATASETS
+from gradsieve.errors import InputError
+from gradsieve.methods import METHODS
+from gradsieve.models import MODELS
+from gradsieve.registry import unknown
+from gradsieve.schedule import Unit, find_schedule
+
+Preset = Literal["authors", "proper"]
+Decay = Literal["constant", "linear"]
+Precision = Literal["auto", "fp32", "bf16"]
+CHOICES = {
+    "preset": ("authors", "proper"),
+    "decay": ("constant", "linear"),
+    "precision": ("auto", "fp32", "bf16"),
+    "schedule_unit": ("epoch", "step"),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, complete: `make_run` fills in what a data set and a preset suggest."""
+
+    data: str
+    method: str
+    model: str
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    corruption: str = "none"
+    rate: float = 0.0  # the share of corrupted rows, epsilon in the paper
+    drop_rate: float = 0.0  # the share of dropped rows, tau in the paper
+    schedule: str = "ramp"
+    ramp: int = 10
+    schedule_unit: Unit = "epoch"
+    decay: Decay = "linear"
+    seed: int = 0
+    corruption_seed: int = 0
+    preset: Preset = "proper"
+    data_dir: str | None = None
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "auto"
+    precision: Precision = "auto"
+
+    def __post_init__(self) -> None:
+        check_run(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values only."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Run:
+        """The run that `to_json` wrote."""
+        return cls(**values)
+
+
+def make_run(
+    data: str,
+    method: str = "prl-l",
+    *,
+    corruption: str = "none",
+    rate: float = 0.0,
+    drop_rate: float | None = None,
+    preset: Preset = "proper",
+    seed: int = 0,
+    method_options: Mapping[str, Any] | None = None,
+    model_options: Mapping[str, Any] | None = None,
+    **given: Any,
+) -> Run:
+    """A complete run: what is given, and for the rest what the data set's recipe and the preset say.
+
+    ``authors`` trains as the authors' code does: constant learning rate, dropout on at test too, rows scored in
+    train form, SPL and co-teaching in one pass, the same corruption for every seed. ``proper`` switches dropout
+    off at test, scores in eval form and lets the learning rate fall to 0 over the last 60 % of the epochs.
+    """
+    if preset not in CHOICES["preset"]:
+        raise InputError(f"preset is {preset!r}, but must be one of: {', '.join(CHOICES['preset'])}.")
+    recipe, kind = DATASETS[data].recipe, METHODS[method]
+    given = {name: value for name, value in given.items() if value is not None}
+    fields = {field.name for field in dataclasses.fields(Run)}
+    for name in given:
+        if name not in fields:
+            raise InputError(unknown("setting of a run", name, dict.fromkeys(sorted(fields))))
+    model = given.get("model", recipe.model)
+    suggested = dict(recipe.model_options) if model == recipe.model else {}
+    habits: dict[str, Any] = {}
+    if preset == "authors":
+        habits = {"scoring": "train", "passes": kind.paper_passes}
+        if "always_dropout" in inspect.signature(MODELS[model]).parameters:
+            suggested["always_dropout"] = True
+    settings: dict[str, Any] = {
+        "epochs": recipe.epochs,
+        "batch_size": recipe.batch_size,
+        "learning_rate": recipe.learning_rate,
+        "ramp": recipe.ramp,
+        "schedule": kind.schedule,
+        "decay": "constant" if preset == "authors" else "linear",
+        "corruption_seed": 0 if preset == "authors" else seed,
+        "model": model,
+    }
+    return Run(
+        data=data,
+        method=method,
+        corruption=corruption,
+        rate=rate,
+        # Dropping as much as is corrupted is what the paper does; rows of a clean set all stay.
+        drop_rate=rate if drop_rate is None else drop_rate,
+        preset=preset,
+        seed=seed,
+        method_options={**habits, **(method_options or {})},
+        model_options={**suggested, **(model_options or {})},
+        **(settings | given),
+    )
+
+
+def check_run(run: Run) -> None:
+    """Everything about a run that can be wrong before its data is read."""
+    check_rate("rate", run.rate)
+    check_rate("drop_rate", run.drop_rate)
+    for name, allowed in CHOICES.items():
+        if getattr(run, name) not in allowed:
+            raise InputError(f"{name} is {getattr(run, name)!r}, but must be one of: {', '.join(allowed)}.")
+    for name, table in {"data": DATASETS, "method": METHODS, "model": MODELS, "corruption": CORRUPTIONS}.items():
+        if getattr(run, name) not in table:
+            raise InputError(unknown(table.kind, getattr(run, name), table))
+    find_schedule(run.schedule)
+    for name, least in {"epochs": 1, "batch_size": 1, "ramp": 0}.items():
+        value = getattr(run, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"{name} is {value!r}, but must be a whole number, at least {least}.")
+    if not run.learning_rate > 0 or run.learning_rate == float("inf"):
+        raise InputError(f"learning_rate is {run.learning_rate!r}, but must be a positive number.")
+    if run.rate > 0 and run.corruption == "none":
+        raise InputError(f"rate is {run.rate}, but corruption is 'none': name the corruption that it is a rate of.")
+    check_batch(run)
+
+
+def check_batch(run: Run) -> None:
+    """A method that drops rows needs batches in which some go and some stay."""
+    if not METHODS[run.method].drops_rows:
+        return
+    if run.batch_size < 2:
+        raise InputError(
+            f"batch_size is 1, but {run.method} compares the rows of a batch. Give it at least 2, "
+            "or take method 'standard'."
+        )
+    if (1 - exact(run.drop_rate)) * run.batch_size < 1:
+        raise InputError(
+            f"drop_rate {run.drop_rate} would keep no row of a batch of {run.batch_size}. "
+            "Use a larger batch_size or a smaller drop_rate."
+        )

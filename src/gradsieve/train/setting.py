@@ -1,0 +1,125 @@
+"""Everything that a run needs before its first step, checked: data, corruption, method, networks, device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gradsieve import seeds
+from gradsieve.corruptions import CORRUPTIONS
+from gradsieve.data import DATASETS, DataSet, Rows, Task
+from gradsieve.data.validate import validate
+from gradsieve.errors import InputError
+from gradsieve.method import Method, make_method
+from gradsieve.methods import METHODS
+from gradsieve.models.build import build
+from gradsieve.schedule import plan
+from gradsieve.scores.loss import Criterion
+from gradsieve.train.feed import as_float
+from gradsieve.train.run import Run
+
+CRITERIA: dict[Task, Criterion] = {"classification": F.cross_entropy, "regression": F.mse_loss}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A run, made real."""
+
+    run: Run
+    data: DataSet  # its training targets are the corrupted ones
+    clean_targets: Tensor  # the truth, for metrics only
+    is_corrupted: Tensor  # (N,) bool, likewise
+    method: Method
+    device: torch.device
+    rates: list[float]  # the drop rate at each T of the schedule
+    steps_an_epoch: int
+
+    def drop_rate(self, epoch: int, step: int) -> float:
+        """The drop rate of a step; epochs count from 1, steps within the epoch from 0."""
+        if self.run.schedule_unit == "epoch":
+            return self.rates[epoch - 1]
+        return self.rates[(epoch - 1) * self.steps_an_epoch + step]
+
+    def learning_rate(self, epoch: int) -> float:
+        """Constant, or falling linearly to 0 over the last 60 % of the epochs."""
+        if self.run.decay == "constant":
+            return self.run.learning_rate
+        left = (self.run.epochs - epoch + 1) / self.run.epochs
+        return self.run.learning_rate * min(1.0, left / 0.6)
+
+    def make_networks(self) -> list[nn.Module]:
+        """The networks at their start, each from a stream of its own."""
+        shape = as_float(self.data.train.inputs[:1]).shape[1:]
+        networks = []
+        for number in range(self.method.networks):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seeds.derive(self.run.seed, "weights", number))
+                network = build(self.run.model, shape, self.data.outputs, self.run.model_options)
+            networks.append(self.place(network))
+        return networks
+
+    def place(self, network: nn.Module) -> nn.Module:
+        """Onto the device, in the layout and precision that suit it."""
+        network = network.to(self.device)
+        if self.device.type == "cuda":
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        convolves = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in network.modules())
+        if self.run.precision == "bf16" or (self.run.precision == "auto" and self.device.type == "cuda" and convolves):
+            network.forward = torch.autocast(self.device.type, dtype=torch.bfloat16)(network.forward)
+        return network
+
+    def make_optimizers(self, networks: list[nn.Module]) -> list[torch.optim.Optimizer]:
+        return [
+            torch.optim.Adam(network.parameters(), lr=self.run.learning_rate, betas=(0.9, 0.999), fused=True)
+            for network in networks
+        ]
+
+
+def prepare(run: Run) -> Setting:
+    """Load, check, corrupt. Everything that can be wrong with a run is found here, before any weight changes."""
+    device = choose_device(run.device)
+    data = DATASETS[run.data](Path(run.data_dir) if run.data_dir else None, **run.data_options)
+    validate(data)
+    method = make_method(run.method, METHODS, CRITERIA[data.task], data.task, run.method_options)
+    corruption = CORRUPTIONS[run.corruption]
+    if data.task not in corruption.tasks:
+        able = [name for name in CORRUPTIONS if data.task in CORRUPTIONS[name].tasks]
+        raise InputError(
+            f"corruption {run.corruption!r} is made for {' and '.join(corruption.tasks)}, but {run.data} is a "
+            f"{data.task} task. There: {', '.join(able)}."
+        )
+    clean = data.train.targets
+    targets, is_corrupted = corruption(
+        data.train.inputs, clean, run.rate, seeds.generator(run.corruption_seed, "corruption")
+    )
+    steps = len(clean) // min(run.batch_size, len(clean))
+    length = run.epochs * (steps if run.schedule_unit == "step" else 1)
+    return Setting(
+        run=run,
+        data=replace(data, train=Rows(data.train.inputs, targets)),
+        clean_targets=clean,
+        is_corrupted=is_corrupted,
+        method=method,
+        device=device,
+        rates=plan(run.schedule, run.drop_rate, run.ramp, length),
+        steps_an_epoch=steps,
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """The device asked for, or the best that is there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"device {name!r} cannot be used here ({reason}). Leave it out to take what is there."
+        ) from error
+    return device

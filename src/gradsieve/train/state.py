@@ -1,0 +1,78 @@
+"""Where a run stands: all that must be saved so that a killed run goes on to the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradsieve.train.ledger import Ledger
+from gradsieve.train.tally import Tally
+
+
+@dataclass
+class State:
+    """Networks, optimizers, ledger, the epoch's counts, and the place in the row order."""
+
+    networks: list[nn.Module]
+    optimizers: list[torch.optim.Optimizer]
+    ledger: Ledger
+    tally: Tally
+    epoch: int = 1
+    step: int = 0  # steps of this epoch that are done
+    epoch_rows: Tensor | None = None  # where a method chose the epoch's rows at its start
+    history: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def weights(self) -> dict[str, Tensor]:
+        return {
+            f"network{number}.{name}": tensor
+            for number, network in enumerate(self.networks)
+            for name, tensor in network.state_dict().items()
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is a tensor, by name."""
+        tensors = {f"weights.{name}": tensor for name, tensor in self.weights().items()}
+        for number, optimizer in enumerate(self.optimizers):
+            for parameter, values in optimizer.state_dict()["state"].items():
+                tensors |= {f"optimizer{number}.{parameter}.{name}": value for name, value in values.items()}
+        tensors |= {f"ledger.{name}": tensor for name, tensor in self.ledger.tensors().items()}
+        tensors |= {f"tally.{name}": tensor for name, tensor in self.tally.tensors().items()}
+        tensors["rng.cpu"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            tensors["rng.cuda"] = torch.cuda.get_rng_state()
+        if self.epoch_rows is not None:
+            tensors["epoch_rows"] = self.epoch_rows
+        return tensors
+
+    def meta(self) -> dict[str, Any]:
+        """Everything that is not."""
+        return {"epoch": self.epoch, "step": self.step, "history": self.history, "seconds": self.seconds}
+
+    def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Become the state that was saved."""
+        for number, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
+            network.load_state_dict(under(tensors, f"weights.network{number}."))
+            values: dict[int, dict[str, Tensor]] = {}
+            for name, tensor in under(tensors, f"optimizer{number}.").items():
+                parameter, _, entry = name.partition(".")
+                values.setdefault(int(parameter), {})[entry] = tensor
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": values})
+        for part, record in (("ledger.", self.ledger), ("tally.", self.tally)):
+            for name, tensor in under(tensors, part).items():
+                getattr(record, name).copy_(tensor)
+        if "epoch_rows" in tensors:
+            self.epoch_rows = tensors["epoch_rows"].to(self.ledger.judged.device)
+        self.epoch, self.step = meta["epoch"], meta["step"]
+        self.history, self.seconds = meta["history"], meta["seconds"]
+        torch.set_rng_state(tensors["rng.cpu"])
+        if "rng.cuda" in tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(tensors["rng.cuda"])
+
+
+def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose name begins with ``prefix``, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,460 @@
+"""Row gradients of whole networks: against rows run alone, rows with parameters of their own, and their sum."""
+
+import copy
+import gc
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call
+
+from gradsieve.errors import InputError
+from gradsieve.scores import row_gradients as module
+from gradsieve.scores.row_by_row import mixes_rows, reference_row_gradients
+from gradsieve.scores.row_gradients import row_gradient_norms, row_gradients, row_pass
+
+EXACT = {"rtol": 1e-9, "atol": 1e-11}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def cross_entropy(outputs, targets):
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def rows_of(*shape, classes=3):
+    return torch.randn(shape, dtype=torch.float64), torch.randint(classes, shape[:1])
+
+
+def trainable(network):
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def rows_alone(network, inputs, targets):
+    """The oracle where no layer mixes rows: one backward for each row."""
+    rows = []
+    for i in range(len(inputs)):
+        loss = cross_entropy(network(inputs[i : i + 1]), targets[i : i + 1]).sum()
+        parameters = list(trainable(network).values())
+        rows.append(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
+    return dict(zip(trainable(network), map(torch.stack, zip(*rows, strict=True)), strict=True))
+
+
+def rows_with_parameters_of_their_own(network, inputs, targets):
+    """The oracle for any network: layers in which row i has its own copy of the parameters.
+
+    Row i's share is the gradient of all losses with respect to row i's copy.
+    """
+    network = copy.deepcopy(network)
+    own = {name: p.detach().expand(len(inputs), *p.shape).clone().requires_grad_() for name, p in trainable(network).items()}
+
+    def forward(layer, names, x):
+        if isinstance(layer, nn.BatchNorm2d):
+            normalised = F.batch_norm(x, layer.running_mean, layer.running_var, None, None, layer.training)
+            return normalised * own[names["weight"]][:, :, None, None] + own[names["bias"]][:, :, None, None]
+        per_row = [{key: own[name][i] for key, name in names.items()} for i in range(len(x))]
+        plain = copy.copy(layer)
+        plain.__dict__ = {key: value for key, value in vars(layer).items() if key != "forward"}
+        return torch.cat([functional_call(plain, values, (row[None],)) for values, row in zip(per_row, x, strict=True)])
+
+    for path, layer in network.named_modules():
+        names = {key: f"{path}.{key}" for key, _ in layer.named_parameters(recurse=False)}
+        if names:
+            layer.forward = lambda x, layer=layer, names=names: forward(layer, names, x)
+    cross_entropy(network(inputs), targets).sum().backward()
+    return {name: parameters.grad for name, parameters in own.items()}
+
+
+def batch_gradient(network, inputs, targets):
+    network = copy.deepcopy(network)
+    loss = cross_entropy(network(inputs), targets).sum()
+    gradients = torch.autograd.grad(loss, list(trainable(network).values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(trainable(network), gradients, strict=True))
+
+
+def norms_of(gradients):
+    return torch.cat([gradient.flatten(1) for gradient in gradients.values()], 1).norm(dim=1)
+
+
+def assert_rows(network, inputs, targets, expected, **tolerance):
+    tolerance = tolerance or EXACT
+    torch.testing.assert_close(row_gradients(network, cross_entropy, inputs, targets), expected, **tolerance)
+    norms = row_gradient_norms(network, cross_entropy, inputs, targets)
+    torch.testing.assert_close(norms, norms_of(expected), **tolerance)
+
+
+def conv_network(norm=nn.BatchNorm2d, activation=lambda: nn.ReLU(inplace=True)):
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        norm(4),
+        activation(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3, stride=2, bias=False),
+        norm(6),
+        activation(),
+        nn.Flatten(),
+        nn.Linear(24, 3),
+    ).double()
+
+
+class Lambda(nn.Module):
+    """A network with parts, given as a function of the parts and the input."""
+
+    def __init__(self, forward, **parts):
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+        self.function = forward
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+# ------------------------------------------------------------------ networks of known layers
+
+
+@pytest.mark.parametrize("form", ["train", "eval"])
+def test_batch_norm_network(form):
+    network, (inputs, targets) = conv_network().train(form == "train"), rows_of(5, 2, 10, 10)
+    expected = rows_with_parameters_of_their_own(network, inputs, targets)
+    assert_rows(network, inputs, targets, expected)
+    if form == "eval":
+        assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_shares_of_a_batch_norm_network_add_up_to_the_batch_gradient():
+    network, (inputs, targets) = conv_network(), rows_of(16, 2, 10, 10)
+    shares = row_gradients(network, cross_entropy, inputs, targets)
+    summed = {name: share.sum(0) for name, share in shares.items()}
+    torch.testing.assert_close(summed, batch_gradient(network, inputs, targets), **EXACT)
+
+
+@pytest.mark.parametrize("norm", [lambda c: nn.GroupNorm(2, c), lambda c: nn.InstanceNorm2d(c, affine=True)])
+@pytest.mark.parametrize("activation", [nn.ReLU, lambda: nn.ReLU(inplace=True), lambda: nn.LeakyReLU(0.1, True)])
+def test_in_place_activation_behind_any_layer(norm, activation):
+    network, (inputs, targets) = conv_network(norm, activation), rows_of(5, 2, 10, 10)
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_in_place_activation_behind_linear_with_positions():
+    network = nn.Sequential(
+        nn.Linear(4, 6), nn.ReLU(True), nn.Linear(6, 5), nn.PReLU(), nn.Flatten(), nn.Linear(15, 3)
+    ).double()
+    inputs, targets = rows_of(5, 3, 4)
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_residual_added_in_place():
+    def forward(self, x):
+        x = F.relu_(self.first(x))
+        out = self.second(x)
+        out += x
+        return self.head(F.relu_(out))
+
+    network = Lambda(forward, first=nn.Linear(4, 6), second=nn.Linear(6, 6), head=nn.Linear(6, 3)).double()
+    inputs, targets = rows_of(5, 4)
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_layer_called_twice_adds_before_the_norm():
+    network = Lambda(lambda self, x: self.head(self.body(self.body(x).tanh())), body=nn.Linear(4, 4), head=nn.Linear(4, 3))
+    inputs, targets = rows_of(5, 4)
+    assert_rows(network.double(), inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_tied_embedding_and_linear():
+    embedding, head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+    head.weight = embedding.weight
+    network = Lambda(lambda self, x: self.head(self.embedding(x).mean(1).tanh()), embedding=embedding, head=head)
+    inputs, targets = torch.randint(7, (5, 6)), torch.randint(7, (5,))
+    assert_rows(network.double(), inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_frozen_parameters_are_left_out():
+    network, (inputs, targets) = conv_network(lambda c: nn.GroupNorm(2, c)), rows_of(5, 2, 10, 10)
+    network[0].requires_grad_(False)
+    network[5].weight.requires_grad_(False)
+    found = row_gradients(network, cross_entropy, inputs, targets)
+    assert "0.weight" not in found
+    assert "5.weight" not in found
+    assert "5.bias" in found
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_unused_layers_have_shares_of_zero():
+    def forward(self, x):
+        self.called_only(x)
+        with torch.no_grad():
+            x = self.without_graph(x)
+        return self.head(x)
+
+    parts = {name: nn.Linear(4, 4) for name in ("unused", "called_only", "without_graph")}
+    network, (inputs, targets) = Lambda(forward, **parts, head=nn.Linear(4, 3)).double(), rows_of(5, 4)
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_keyword_call_and_a_users_hook_that_changes_the_output():
+    network = Lambda(lambda self, x: self.head(input=self.body(input=x)), body=nn.Linear(4, 4), head=nn.Linear(4, 3))
+    network.double().body.register_forward_hook(lambda layer, args, output: output * 3)
+    inputs, targets = rows_of(5, 4)
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_dropout_draws_one_mask_for_outputs_and_gradients():
+    network, (inputs, targets) = nn.Sequential(nn.Linear(4, 50), nn.Dropout(), nn.Linear(50, 3)).double(), rows_of(5, 4)
+    row_gradients(network, cross_entropy, inputs, targets)  # the first pass also watches the layers
+    torch.manual_seed(1)
+    shares = row_gradients(network, cross_entropy, inputs, targets)
+    torch.manual_seed(1)
+    expected = batch_gradient(network, inputs, targets)
+    torch.testing.assert_close({name: share.sum(0) for name, share in shares.items()}, expected, **EXACT)
+
+
+def test_the_watching_pass_leaves_no_trace():
+    """The same seed gives the same masks and statistics whether the layers have been seen before or not."""
+    network = nn.Sequential(conv_network(), nn.Dropout(), nn.Linear(3, 3).double())
+    inputs, targets = rows_of(5, 2, 10, 10)
+    plain, seen = copy.deepcopy(network), copy.deepcopy(network)
+    torch.manual_seed(1)
+    expected = cross_entropy(plain(inputs), targets)
+    after = torch.rand(())
+    torch.manual_seed(1)
+    found = row_pass(seen, cross_entropy, inputs, targets).losses
+    assert torch.equal(torch.rand(()), after)
+    assert torch.equal(found, expected)
+    torch.testing.assert_close(dict(seen.named_buffers()), dict(plain.named_buffers()), rtol=0, atol=0)
+
+
+# -------------------------------------------------------------------- the pass and its manners
+
+
+def test_the_pass_gives_outputs_losses_and_one_parameter_at_a_time():
+    network, (inputs, targets) = conv_network(), rows_of(6, 2, 10, 10)
+    rows = row_pass(network, cross_entropy, inputs, targets)
+    torch.testing.assert_close(rows.outputs, network(inputs).detach())
+    torch.testing.assert_close(rows.losses, cross_entropy(network(inputs), targets).detach())
+    assert not rows.outputs.requires_grad
+    gram, last = torch.zeros(6, 6, dtype=torch.float64), None
+    for _, share in rows.by_parameter():
+        gram += share.flatten(1) @ share.flatten(1).T
+        if share.untyped_storage().size() > 100_000:
+            last = weakref.ref(share)
+    del share
+    gc.collect()
+    assert last is None or last() is None
+    torch.testing.assert_close(gram.diagonal().sqrt(), rows.norms(), **EXACT)
+
+
+def test_the_form_at_the_time_of_the_pass_counts():
+    """Not the form, nor the statistics, at the time when norms are asked for."""
+    network, (inputs, targets) = conv_network().eval(), rows_of(5, 2, 10, 10)
+    rows = row_pass(network, cross_entropy, inputs, targets)
+    expected = norms_of(rows_alone(network, inputs, targets))
+    network.train()(inputs + 5)
+    torch.testing.assert_close(rows.norms(), expected, **EXACT)
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_grad_fields_and_hooks_are_left_alone(fallback):
+    network, (inputs, targets) = conv_network(lambda c: nn.GroupNorm(2, c), nn.Tanh), rows_of(5, 2, 10, 10)
+    if fallback:
+        network.append(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3).double()))
+    marks = [torch.full_like(p, 7) for p in network.parameters()]
+    for parameter, mark in zip(network.parameters(), marks, strict=True):
+        parameter.grad = mark
+    row_gradient_norms(network, cross_entropy, inputs, targets)
+    for parameter, mark in zip(network.parameters(), marks, strict=True):
+        assert parameter.grad is mark
+        assert parameter.requires_grad
+        assert (mark == 7).all()
+    assert not any(layer._forward_hooks for layer in network.modules())
+
+
+@pytest.mark.parametrize("place", ["forward", "loss", "rule"])
+def test_hooks_are_removed_after_an_exception(place, monkeypatch):
+    def fail(*_):
+        raise ArithmeticError
+
+    network, (inputs, targets) = conv_network(), rows_of(5, 2, 10, 10)
+    if place == "forward":
+        network.append(Lambda(fail))
+    if place == "rule":
+        monkeypatch.setattr(module, "collect_uses", fail)
+    with pytest.raises(ArithmeticError):
+        row_gradients(network, fail if place == "loss" else cross_entropy, inputs, targets)
+    assert not any(layer._forward_hooks for layer in network.modules())
+
+
+@pytest.mark.parametrize("parts", [{}, {"attention": nn.MultiheadAttention(4, 2, batch_first=True)}])
+def test_under_no_grad(parts):
+    def forward(self, x):
+        x = self.attention(x, x, x, need_weights=False)[0] if hasattr(self, "attention") else x
+        return self.head(x.mean(1))
+
+    network, (inputs, targets) = Lambda(forward, **parts, head=nn.Linear(4, 3)).double(), rows_of(5, 6, 4)
+    expected = rows_alone(network, inputs, targets)
+    with torch.no_grad():
+        assert_rows(network, inputs, targets, expected)
+        assert not torch.is_grad_enabled()
+
+
+def test_autocast_is_close_and_accumulates_wide():
+    network = conv_network().float()
+    inputs, targets = torch.randn(16, 2, 10, 10), torch.randint(3, (16,))
+    expected = row_gradient_norms(network, cross_entropy, inputs, targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.no_grad():
+            network(inputs)  # leaves casts of the weights behind that carry no graph
+        shares = row_gradients(network, cross_entropy, inputs, targets)
+        found = row_gradient_norms(network, cross_entropy, inputs, targets)
+    assert {share.dtype for share in shares.values()} == {torch.float32}
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=1e-3)
+    torch.testing.assert_close(found, norms_of(shares), rtol=0.02, atol=1e-3)
+
+
+def test_bfloat16_network():
+    network = conv_network()
+    inputs, targets = rows_of(16, 2, 10, 10)
+    expected = row_gradient_norms(network, cross_entropy, inputs, targets).float()
+    found = row_gradient_norms(network.bfloat16(), cross_entropy, inputs.bfloat16(), targets)
+    torch.testing.assert_close(found, expected, rtol=0.1, atol=1e-2)
+
+
+def test_permuting_rows_permutes_norms():
+    network, (inputs, targets) = conv_network(), rows_of(8, 2, 10, 10)
+    order = torch.randperm(8)
+    norms = row_gradient_norms(network, cross_entropy, inputs, targets)
+    permuted = row_gradient_norms(network, cross_entropy, inputs[order], targets[order])
+    torch.testing.assert_close(permuted, norms[order], **EXACT)
+
+
+# ----------------------------------------------------- what has no rule, and what looks as if it had
+
+
+def attend(self, x):
+    return self.head(self.core(x, x, x, need_weights=False)[0].mean(1))
+
+
+def recur(self, x):
+    return self.head(self.core(x)[0][:, -1])
+
+
+def add_own_parameter(self, x):
+    return self.head(self.core * x)
+
+
+def use_weight_elsewhere(self, x):
+    return self.head(x) + F.linear(x, self.head.weight)
+
+
+def use_weight_as_input(self, x):
+    return self.head(x) * self.head(self.core.unsqueeze(0)).sum()
+
+
+def add_positions(self, x):  # as many positions as the batch has rows
+    return self.head((x + self.core(torch.arange(5))).tanh().mean(1))
+
+
+def put_positions_first(self, x):
+    return self.head(self.core(x.transpose(0, 1)).tanh().mean(0))
+
+
+def fold_positions_into_rows(self, x):
+    return self.head(self.core(x.flatten(0, 1)).tanh().unflatten(0, x.shape[:2]).mean(1))
+
+
+def overwrite_input(self, x):
+    x = self.core(x)
+    out = self.head(x)
+    x.zero_()
+    return out
+
+
+HARD = {
+    "attention": (attend, nn.MultiheadAttention(4, 2, batch_first=True), (5, 5, 4)),
+    "transformer": (lambda self, x: self.head(self.core(x).mean(1)), nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), (5, 5, 4)),
+    "lstm": (recur, nn.LSTM(4, 4, batch_first=True), (5, 5, 4)),
+    "gru": (recur, nn.GRU(4, 4, batch_first=True), (5, 5, 4)),
+    "own_parameter": (add_own_parameter, nn.Parameter(torch.rand(4)), (5, 4)),
+    "weight_elsewhere": (use_weight_elsewhere, None, (5, 4)),
+    "parameter_as_input": (use_weight_as_input, nn.Parameter(torch.rand(4)), (5, 4)),
+    "weight_norm": (lambda self, x: self.head(self.core(x)), nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), (5, 4)),
+    "positions": (add_positions, nn.Embedding(5, 4), (5, 5, 4)),
+    "positions_first": (put_positions_first, nn.Linear(4, 4), (5, 5, 4)),
+    "positions_in_rows": (fold_positions_into_rows, nn.Linear(4, 4), (5, 3, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # vmap is slow on some operations
+@pytest.mark.parametrize("name", HARD)
+def test_falls_back_to_rows_one_by_one(name):
+    forward, core, shape = HARD[name]
+    network, (inputs, targets) = Lambda(forward, core=core, head=nn.Linear(4, 3)).double(), rows_of(*shape)
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+    rows = row_pass(network, cross_entropy, inputs, targets)
+    torch.testing.assert_close(rows.outputs, network(inputs).detach(), **EXACT)
+    torch.testing.assert_close(rows.losses, cross_entropy(network(inputs), targets).detach(), **EXACT)
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_refuses_the_same_with_batch_norm_in_train_form(name):
+    forward, core, shape = HARD[name]
+    norm = Lambda(lambda self, x: self.norm(x.flatten(0, -2)).view_as(x), norm=nn.BatchNorm1d(4))
+    network = nn.Sequential(norm, Lambda(forward, core=core, head=nn.Linear(4, 3))).double()
+    network[0].requires_grad_(False)  # the shape is another matter
+    inputs, targets = rows_of(*shape)
+    with pytest.raises(InputError, match="BatchNorm in train form") as caught:
+        row_gradient_norms(network, cross_entropy, inputs, targets)
+    assert "module '1" in str(caught.value)
+    assert "network.eval()" in str(caught.value)
+    network.eval()
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_an_unused_module_without_a_rule_is_no_obstacle():
+    network = Lambda(lambda self, x: self.body(x), body=conv_network(), unused=nn.LSTM(2, 2).double())
+    inputs, targets = rows_of(5, 2, 10, 10)
+    found = row_gradients(network, cross_entropy, inputs, targets)
+    assert not found["unused.weight_ih_l0"].any()
+    assert found["body.0.weight"].any()
+
+
+def test_input_overwritten_after_the_layer_read_it_is_never_used():
+    parts = {"core": nn.Linear(4, 4), "head": nn.Linear(4, 3)}
+    network, (inputs, targets) = Lambda(overwrite_input, **parts).double(), rows_of(5, 4)
+    with pytest.raises(RuntimeError, match="inplace"):  # as in any backward of this network
+        row_gradient_norms(network, cross_entropy, inputs, targets)
+
+
+def test_the_reference_equals_the_loop():
+    network, (inputs, targets) = conv_network().eval(), rows_of(5, 2, 10, 10)
+    found = reference_row_gradients(network, cross_entropy, inputs, targets)
+    torch.testing.assert_close(found, rows_alone(network, inputs, targets), **EXACT)
+
+
+def test_mixes_rows():
+    assert mixes_rows(conv_network())
+    assert not mixes_rows(conv_network().eval())
+    assert mixes_rows(conv_network(lambda c: nn.BatchNorm2d(c, track_running_stats=False)).eval())
+    assert not mixes_rows(conv_network(lambda c: nn.InstanceNorm2d(c, affine=True)))
+
+
+def test_refusals_name_the_way_out():
+    network, (inputs, targets) = conv_network().eval(), rows_of(5, 2, 10, 10)
+    with pytest.raises(InputError, match="reduction to 'none'"):
+        row_gradient_norms(network, F.cross_entropy, inputs, targets)
+    with pytest.raises(InputError, match="one loss per row"):
+        row_gradient_norms(network, cross_entropy, inputs[:0], targets[:0])
+    with torch.inference_mode(), pytest.raises(InputError, match="inference_mode"):
+        row_gradient_norms(network, cross_entropy, inputs, targets)
+    with pytest.raises(InputError, match="returns a tuple"):
+        pair = Lambda(lambda self, x: (self.body(x),), body=network)
+        row_gradient_norms(pair, lambda outputs, t: cross_entropy(outputs[0], t), inputs, targets)
+    with pytest.raises(InputError, match="Unfreeze"):
+        row_gradient_norms(network.requires_grad_(False), cross_entropy, inputs, targets)

@@ -6,7 +6,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIN := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo test lint format docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,9 @@ lint: setup  ## ruff and pyright
 format: setup  ## let ruff arrange the code
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
+
+docs: setup  ## render the pages that come from the code
+	$(BIN)/python -m gradsieve.report.methods_page docs/methods.md
 
 clean:  ## remove the environment and everything made by runs
 	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +14,7 @@ import typer
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS
 from gradsieve.errors import GradsieveError, InputError
-from gradsieve.methods import METHODS
+from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.models import MODELS
 from gradsieve.schedule import SCHEDULES
 
@@ -56,7 +58,7 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="For machi
 @app.command()
 def train(
     data: Annotated[str, typer.Option(help=names(DATASETS))] = "digits",
-    method: Annotated[str, typer.Option(help=names(METHODS))] = "prl-l",
+    method: Annotated[str, typer.Option(help=names(METHODS))] = DEFAULT_METHOD,
     corruption: Annotated[str, typer.Option(help=names(CORRUPTIONS))] = "none",
     rate: Annotated[float, typer.Option(help="Share of rows to corrupt.")] = 0.0,
     drop_rate: Annotated[float | None, typer.Option(help="Share of rows to drop; as --rate if not given.")] = None,
@@ -109,7 +111,7 @@ def train(
         device=device,
         precision=precision,
     )
-    folder = out or Path("runs") / f"{run_label(run).replace(' ', '-')}-seed{seed}"
+    folder = out or Path("runs") / f"{run_label(run)}-seed{seed}".replace(" ", "-").replace(":", ".")
     try:
         result = train(run, folder, resume=resume, save_every=save_every, bounds=bounds, show=not as_json)
     except Interrupted as stop:
@@ -150,7 +152,9 @@ def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the command; an error that we foresaw is one line, not a trace."""
+    """Run the command; an error that we foresaw, like a warning, is one line and not a trace."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    sys.path.insert(0, os.getcwd())  # methods, models and schedules of yours: module:name
     try:
         app()
     except GradsieveError as error:

@@ -8,9 +8,10 @@ differs. Nothing here reads a value back from the device: how many rows stay dep
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,11 @@ from gradsieve.selection import keep_smallest
 # "index": one forward over the batch, dropped rows leave the loss. "reforward": a forward to score, then a
 # new one over the kept rows, so that BatchNorm never sees the others (worth about 8 points on CIFAR-10).
 Passes = Literal["index", "reforward"]
+
+# Options that are numbers: which of them are allowed, and how to say it.
+Positive = Annotated[float, lambda value: value > 0, "a number above 0"]
+Share = Annotated[float, lambda value: 0 <= value <= 1, "a share from 0 to 1"]
+Count = Annotated[int, lambda value: value >= 0, "a whole number from 0 up"]
 
 
 class Scores(NamedTuple):
@@ -68,7 +74,7 @@ class Method:
     schedule: ClassVar[str] = "ramp"  # how its drop rate sets in where a run does not say
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_options(self)
 
     # The hooks.
 
@@ -202,11 +208,19 @@ def make_method(
     return method(criterion, **options)
 
 
-def check_choices(method: Method) -> None:
-    """Every field with a closed list of values must hold one of them."""
-    for name, hint in get_type_hints(type(method)).items():
-        value = getattr(method, name, None)
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            raise InputError(
-                f"{name} is {value!r}, but {type(method).__name__} takes {' or '.join(map(repr, get_args(hint)))}."
-            )
+def check_options(method: Method) -> None:
+    """Every option must hold a value of the kind that its annotation names."""
+    hints = get_type_hints(type(method), include_extras=True)
+    for field in dataclasses.fields(method):
+        value, hint = getattr(method, field.name), hints[field.name]
+        fits, wanted = True, ""
+        if get_origin(hint) is Literal:
+            fits, wanted = value in get_args(hint), " or ".join(map(repr, get_args(hint)))
+        elif hint is bool:
+            fits, wanted = isinstance(value, bool), "True or False"
+        elif get_origin(hint) is Annotated:
+            kind, within, wanted = get_args(hint)
+            is_kind = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+            fits = is_kind and math.isfinite(value) and within(value)
+        if not fits:
+            raise InputError(f"{field.name} is {value!r}, but {type(method).__name__} takes {wanted}.")

@@ -61,16 +61,20 @@ def total(count: int, device: torch.device) -> int:
 def sum_gradients(networks: Iterable[nn.Module]) -> None:
     """Add up every ``.grad`` over the ranks. A rank that kept no row takes part with zeros.
 
-    Where no rank has a gradient there is none to add: the optimizer then skips the step, as on one rank.
+    A parameter without a gradient on any rank stays without: the optimizer then skips it, as on one rank.
     """
     if world_size() == 1:
         return
     for network in networks:
         parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        has_gradient = any(parameter.grad is not None for parameter in parameters)
-        if total(int(has_gradient), parameters[0].device) == 0:
+        if not parameters:
             continue
-        for parameter in parameters:
+        owners = torch.tensor([int(parameter.grad is not None) for parameter in parameters])
+        owners = owners.to(parameters[0].device)
+        dist.all_reduce(owners)
+        for parameter, ranks_with_gradient in zip(parameters, owners.tolist(), strict=True):
+            if ranks_with_gradient == 0:
+                continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)

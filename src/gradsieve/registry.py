@@ -2,13 +2,14 @@
 
 The command line lists methods, corruptions, models and data sets, and must answer
 ``--help`` without the seconds that importing torch takes. So a row holds where an object
-lives, ``"module:attribute"``, and the object is imported when it is first asked for.
+lives, ``"module:attribute"``, and the object is imported when it is first asked for. Such a
+place is a name too: a method or model of your own needs no row.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
@@ -20,17 +21,22 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """Names of one kind of thing, each with the place where it is defined."""
 
-    def __init__(self, kind: str, rows: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, rows: Mapping[str, str], needs: Sequence[str] = ()) -> None:
         self.kind = kind
         self._rows = dict(rows)
+        self._needs = needs  # attributes by which to tell that an object of yours is one of this kind
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._rows:
+        if name not in self:
             raise InputError(unknown(self.kind, name, self._rows))
-        return cast(T, import_object(self._rows[name]))
+        entry = import_object(self._rows.get(name, name))
+        missing = [attribute for attribute in self._needs if not hasattr(entry, attribute)]
+        if missing:
+            raise InputError(f"{name!r} is no {self.kind}: it has no {', '.join(missing)}.")
+        return cast(T, entry)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._rows
+        return isinstance(name, str) and (name in self._rows or ":" in name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
@@ -49,14 +55,14 @@ def import_object(place: str) -> Any:
     module, _, attribute = place.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        if isinstance(error, ImportError) and error.name != module.split(".")[0] and error.name != module:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        if isinstance(error, ImportError) and not f"{module}.".startswith(f"{error.name}."):
             raise  # the module is there; something that it imports is not
         raise InputError(f"{place!r} cannot be imported ({error}). Expected 'module:attribute'.") from error
 
 
 def unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:
     """One sentence for a name that is not in the table, with the nearest that is."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(str(name), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"There is no {kind} {name!r}.{hint} There are: {', '.join(known)}."
+    return f"There is no {kind} {name!r}.{hint} There are: {', '.join(known) or 'none'}."

@@ -10,7 +10,7 @@ from typing import Literal
 
 from gradsieve.counts import check_rate
 from gradsieve.errors import InputError
-from gradsieve.registry import Registry, import_object
+from gradsieve.registry import Registry
 
 Schedule = Callable[[int, float, int], float]
 Unit = Literal["epoch", "step"]
@@ -42,16 +42,19 @@ def constant(T: int, drop_rate: float, ramp: int) -> float:
 
 def find_schedule(name: str) -> Schedule:
     """A schedule of the table, or the user's own function at ``"module:function"``."""
-    return import_object(name) if ":" in name else SCHEDULES[name]
+    function = SCHEDULES[name]
+    if not callable(function):
+        raise InputError(f"schedule {name!r} is {function!r}, but must be a function of (T, drop_rate, ramp).")
+    return function
 
 
 def plan(schedule: str, drop_rate: float, ramp: int, length: int) -> list[float]:
     """The rate at each T = 1 .. length, all checked before the first is used."""
     function = find_schedule(schedule)
-    rates = [function(T, drop_rate, ramp) for T in range(1, length + 1)]
-    for T, rate in enumerate(rates, start=1):
+    rates = []
+    for T in range(1, length + 1):
         try:
-            check_rate("rate", rate)
-        except InputError as error:
-            raise InputError(f"schedule {schedule!r} at T={T}: {error}") from None
+            rates.append(check_rate("rate", function(T, drop_rate, ramp)))
+        except Exception as error:  # whatever a user's function raises
+            raise InputError(f"schedule {schedule!r} at T={T}: {error}") from error
     return rates

@@ -36,6 +36,9 @@ def keep_first(scores: Tensor, count: int, *, ties: Tensor | None = None) -> Ten
 def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of) -> Tensor:
     if scores.dim() != 1:
         raise InputError(f"scores has shape {tuple(scores.shape)}, but must be one score per row, (N,).")
+    for name, values in (("ties", ties), ("classes", classes)):
+        if values is not None and values.shape != scores.shape:
+            raise InputError(f"{name} has shape {tuple(values.shape)}, but scores has {tuple(scores.shape)}.")
     keys = [scores.detach(), *([] if ties is None else [ties.detach()])]
     gathered = gather_rows([*keys, *([] if classes is None else [classes])])
     rows = len(gathered.values[0])
@@ -43,7 +46,8 @@ def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of)
         raise InputError("scores is empty: a batch needs at least one row.")
     keys = gathered.values[: len(keys)]
     if classes is not None:
-        keys = [place_in_class(keys, gathered.values[-1]), *keys]
+        place = place_in_class(keys, gathered.values[-1])
+        keys = [place.masked_fill(keys[0].isnan(), torch.inf), *keys]  # not even the best of its class
     kept = lexical_order(keys)[: count_of(rows)]
     if world_size() == 1:
         return kept.sort().values

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradsieve.scores import layer_rules
+from gradsieve.scores import layer_rules, outer_products
+from gradsieve.scores import row_gradients as row_gradients_module
 from gradsieve.scores.layer_rules import RULES, has_rule
 from gradsieve.scores.row_gradients import row_gradient_norms, row_gradients
 
@@ -100,10 +101,17 @@ def assert_equal(found, expected, dtype):
     torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
 
 
+@pytest.fixture(autouse=True)
+def _shares_only(monkeypatch):
+    """Let nothing pass by running the rows one by one."""
+    monkeypatch.setattr(row_gradients_module, "rows_apart", lambda *_: pytest.fail("the rows ran one by one"))
+
+
 @pytest.fixture(params=["gram", "built"])
 def norm_form(request, monkeypatch):
     """Take one of the two ways to a norm, whatever the cost rule says."""
-    monkeypatch.setattr(layer_rules, "gram_is_cheaper", lambda *_: request.param == "gram")
+    for module in (layer_rules, outer_products):
+        monkeypatch.setattr(module, "gram_is_cheaper", lambda *_: request.param == "gram")
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -203,10 +211,21 @@ def test_channels_last_and_strided_inputs():
         assert_equal(row_gradients(layer, squared_error("sum"), same, targets), expected, torch.float64)
 
 
+@pytest.mark.parametrize("name", ["linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d"])
+def test_pieces_of_any_size_give_the_same(name, norm_form, monkeypatch):
+    layer, inputs, targets = example(CASES[name][0], CASES[name][1][2], torch.float64)
+    expected = gradients_of_rows_alone(layer, squared_error("sum"), inputs, targets)
+    for window_bytes in (1, 2 * 8 * inputs[0].numel() * 9, 2**30):
+        monkeypatch.setattr(outer_products, "WINDOW_BYTES", {"cpu": window_bytes})
+        assert_equal(row_gradients(layer, squared_error("sum"), inputs, targets), expected, torch.float64)
+        norms = row_gradient_norms(layer, squared_error("sum"), inputs, targets)
+        assert_equal(norms, norms_of(expected), torch.float64)
+
+
 def test_cost_rule_counts_two_gram_matrices():
-    assert layer_rules.gram_is_cheaper(positions=1, inputs=512, outputs=256)
-    assert not layer_rules.gram_is_cheaper(positions=1024, inputs=1152, outputs=128)
-    assert layer_rules.gram_is_cheaper(positions=16, inputs=1152, outputs=128)
+    assert outer_products.gram_is_cheaper(positions=1, inputs=512, outputs=256)
+    assert not outer_products.gram_is_cheaper(positions=1024, inputs=1152, outputs=128)
+    assert outer_products.gram_is_cheaper(positions=16, inputs=1152, outputs=128)
 
 
 def test_float16_sums_do_not_overflow():

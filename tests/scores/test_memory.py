@@ -27,6 +27,8 @@ def test_available_memory_is_a_plausible_number():
     assert 10**6 < available_bytes(torch.device("cpu")) < 10**14
 
 
-@pytest.mark.parametrize(("amount", "words"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (32 * 10**8, "3.2 GB")])
+@pytest.mark.parametrize(
+    ("amount", "words"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (32 * 10**8, "3.2 GB")]
+)
 def test_amounts_in_words(amount, words):
     assert in_words(amount) == words

@@ -22,6 +22,7 @@ CORRUPTIONS: Registry[Corruption] = Registry(
         "instance": "gradsieve.corruptions.instance:instance",
         "adversarial": "gradsieve.corruptions.adversarial:adversarial",
     },
+    needs=("tasks",),
 )
 
 __all__ = ["CORRUPTIONS"]

@@ -51,8 +51,9 @@ def fit_predict(inputs: Tensor, targets: Tensor, generator: torch.Generator) -> 
 def random_features(inputs: Tensor, generator: torch.Generator) -> Tensor:
     """(N, D) centred rectified random projections of the standardised inputs."""
     mean, std = _moments(inputs)
-    projection = torch.randn(len(mean), FEATURES, generator=generator) / (std[:, None] * len(mean) ** 0.5)
-    shift = torch.randn(FEATURES, generator=generator)
+    width = min(FEATURES, len(inputs))  # more than rows would only cost time
+    projection = torch.randn(len(mean), width, generator=generator) / (std[:, None] * len(mean) ** 0.5)
+    shift = torch.randn(width, generator=generator)
     features = [((flat(chunk) - mean) @ projection + shift).relu_() for chunk in inputs.split(CHUNK)]
     lifted = torch.cat(features)
     return lifted - lifted.mean(0)

@@ -14,6 +14,7 @@ DATASETS: Registry[Source] = Registry(
         "mnist": "gradsieve.data.mnist:MNIST",
         "table": "gradsieve.data.table:TABLE",
     },
+    needs=("load", "recipe", "tasks"),
 )
 
 __all__ = ["DATASETS", "DataSet", "Recipe", "Rows", "Source", "Task"]

@@ -35,7 +35,7 @@ class Partitions(NamedTuple):
 def load_celeba(
     folder: Path | None = None, size: int = 64, train: int | None = None, test: int | None = None
 ) -> DataSet:
-    """Partition 0 to train on and 2 to test on, or their first ``train`` and ``test`` rows."""
+    """Partition 0 to train on and 2 to test on, or no more than their first ``train`` and ``test`` rows."""
     parts = load_partitions(folder, size, train=train, validation=0, test=test)
     return DataSet("regression", parts.train, parts.test, OUTPUT_NAMES)
 
@@ -56,7 +56,7 @@ def load_partitions(
     inputs, targets = [], []
     for number, limit in enumerate((train, validation, test)):
         if limit is not None:
-            check_count(Partitions._fields[number], limit, least=0)
+            check_count(Partitions._fields[number], limit, least=1 if number == 0 else 0)
         names = [name for name, (part,) in partition.items() if part == number][:limit]
         if not names and limit != 0:
             raise InputError(f"{root / PARTITION} puts no image in partition {number}.")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from gradsieve.errors import InputError
+from gradsieve.registry import unknown
 
 if TYPE_CHECKING:  # the table of data sets is listed without torch
     from torch import Tensor
@@ -62,4 +66,10 @@ class Source:
     layout: str = ""  # the files that must be in the folder; empty where nothing is read
 
     def __call__(self, folder: Path | None = None, **options: Any) -> DataSet:
+        known = {each.name: each.default for each in list(signature(self.load).parameters.values())[1:]}
+        for option, value in options.items():
+            if option not in known:
+                raise InputError(unknown("data option", option, known))
+            if isinstance(known[option], str) and not isinstance(value, str):
+                raise InputError(f'The data option {option} is {value!r}, a number, but must be text: "{value}".')
         return self.load(folder, **options)

@@ -36,5 +36,5 @@ DIGITS = Source(
     summary="8x8 handwritten digits from scikit-learn, 10 classes; nothing to download",
     tasks=("classification",),
     load=load_digits,
-    recipe=Recipe(model="mlp", epochs=40, batch_size=64, learning_rate=1e-3, ramp=10),
+    recipe=Recipe(model="mlp", epochs=120, batch_size=128, learning_rate=2e-3, ramp=10),
 )

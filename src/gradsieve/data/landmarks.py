@@ -148,5 +148,12 @@ LANDMARKS = Source(
     summary="drawn 32x32 grey faces with five landmarks; nothing to download",
     tasks=("regression",),
     load=load_landmarks,
-    recipe=Recipe(model="landmark-cnn", epochs=25, batch_size=128, learning_rate=2e-3, ramp=5),
+    recipe=Recipe(
+        model="landmark-cnn",
+        epochs=25,
+        batch_size=128,
+        learning_rate=4e-3,
+        ramp=1,
+        model_options={"width": 0.5, "features": 128},
+    ),
 )

@@ -31,6 +31,9 @@ METHODS: Registry[type[Method]] = Registry(
         "coordinate-median": "gradsieve.methods.coordinate_median:CoordinateMedian",
         "sever": "gradsieve.methods.sever:Sever",
     },
+    needs=("drops_rows", "networks", "paper_passes", "tasks"),
 )
 
-__all__ = ["METHODS"]
+DEFAULT_METHOD = "prl-l"  # where nobody says otherwise
+
+__all__ = ["DEFAULT_METHOD", "METHODS"]

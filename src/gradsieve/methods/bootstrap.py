@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from gradsieve.data.dataset import Task
-from gradsieve.method import Method
+from gradsieve.method import Method, Share
 from gradsieve.scores.loss import row_losses
 
 
@@ -15,7 +15,7 @@ class Bootstrap(Method):
     """Blend each given label with the predicted class (hard) or the predicted probabilities (soft)."""
 
     form: Literal["hard", "soft"] = "hard"
-    trust: float = 0.8  # the share of the given label
+    trust: Share = 0.8  # the share of the given label
 
     tasks: ClassVar[tuple[Task, ...]] = ("classification",)
 

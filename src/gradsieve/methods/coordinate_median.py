@@ -18,9 +18,9 @@ class CoordinateMedian(Method):
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         one_process("coordinate-median")
-        needed = 3 * row_gradient_bytes(network, rows).largest_parameter
+        needed = 2 * row_gradient_bytes(network, rows).largest_parameter
         require_memory(
-            f"coordinate-median: the gradients of {rows} rows for the largest parameter, sorted", needed, device
+            f"coordinate-median: the gradients of {rows} rows for the largest parameter, and a copy", needed, device
         )
 
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
@@ -32,6 +32,6 @@ class CoordinateMedian(Method):
 
 
 def middle(values: Tensor) -> Tensor:
-    """The median over the first dimension, between the middle two where their number is even."""
-    ordered = values.sort(dim=0).values
-    return (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2
+    """The median over the first dimension, halfway between the middle two where their number is even."""
+    lower, upper = values.median(dim=0).values, -(-values).median(dim=0).values  # torch's median is the lower one
+    return (lower + upper) / 2

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradsieve.data.dataset import Task
-from gradsieve.method import Method
+from gradsieve.method import Method, Positive
 from gradsieve.scores.loss import row_losses
 
 
@@ -16,7 +16,7 @@ from gradsieve.scores.loss import row_losses
 class Huber(Method):
     """Squared error up to ``delta``, absolute error beyond, so that far targets pull with constant force."""
 
-    delta: float = 1.0  # on standardised targets
+    delta: Positive = 1.0  # on standardised targets
 
     tasks: ClassVar[tuple[Task, ...]] = ("regression",)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve import ranks
-from gradsieve.method import Method, Selection
+from gradsieve.method import Method, Positive, Selection
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.row_gradients import row_gradient_norms
 
@@ -16,7 +16,7 @@ from gradsieve.scores.row_gradients import row_gradient_norms
 class IgNormClip(Method):
     """Clip the norm of each row's gradient before the mean is taken."""
 
-    norm: float = 1.0
+    norm: Positive = 1.0
 
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
         (network,) = networks
@@ -25,6 +25,6 @@ class IgNormClip(Method):
         # A clipped gradient is the gradient times a factor, so a weighted loss gives their mean in one backward.
         factors = (self.norm / norms).clamp(max=1.0)
         losses = self.losses(network(inputs), targets)
-        loss = (factors * losses).sum() / ranks.total(len(losses), losses.device)
-        loss.backward()
-        return [Selection(norms, torch.arange(len(targets), device=targets.device), losses.detach().mean())]
+        rows = ranks.total(len(losses), losses.device)
+        ((factors * losses).sum() / rows).backward()
+        return [Selection(norms, torch.arange(len(targets), device=targets.device), losses.detach().sum() / rows)]

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradsieve.method import Method, Passes, Scores
+from gradsieve.method import Count, Method, Passes, Scores
 from gradsieve.selection import keep_first
 
 
@@ -16,7 +16,7 @@ class MinSGD(Method):
     """Keep the one row with the smallest loss of each batch, or of each ``group`` rows in it."""
 
     passes: Passes = "index"  # one row alone has no statistics for BatchNorm
-    group: int = 0  # rows per group; 0: the whole batch
+    group: Count = 0  # rows per group; 0: the whole batch
 
     drops_rows: ClassVar[bool] = True
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from gradsieve.method import Method
+from gradsieve.method import Method, Positive
 
 
 @dataclass(frozen=True)
 class NormClip(Method):
     """Clip the norm of the batch gradient: a limit on the sum of all rows, not on any one of them."""
 
-    norm: float = 5.0
+    norm: Positive = 5.0
 
     def finish(self, network: nn.Module) -> None:
         nn.utils.clip_grad_norm_(network.parameters(), self.norm)

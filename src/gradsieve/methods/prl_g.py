@@ -8,16 +8,17 @@ rows: the sum of their shares of the batch gradient does not train.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from gradsieve.method import Look, Method, Passes, Scores
 from gradsieve.scores.form import scoring_form
-from gradsieve.scores.row_gradients import row_gradient_norms
+from gradsieve.scores.row_gradients import row_pass
 
 
 @dataclass(frozen=True)
 class PRLG(Method):
-    """Keep the rows with the smallest ||d loss / d parameters||."""
+    """Keep the rows whose gradient over all parameters is smallest."""
 
     passes: Literal["reforward"] = "reforward"
 
@@ -26,4 +27,6 @@ class PRLG(Method):
 
     def look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
         with scoring_form(network, self.scoring):
-            return Look(None, Scores(row_gradient_norms(network, self.losses, inputs, targets)))
+            rows = row_pass(network, self.losses, inputs, targets)
+            # The derivative of abs is 0 at NaN, which would put a broken row before all others.
+            return Look(None, Scores(rows.norms().masked_fill(rows.losses.isnan(), torch.nan)))

@@ -13,7 +13,7 @@ from gradsieve.scores.loss_gradient import loss_gradient_norm
 
 
 class PRLL(Method):
-    """Keep the rows with the smallest ||d loss / d output||."""
+    """Keep the rows whose gradient at the loss layer, d loss / d output, is smallest."""
 
     drops_rows: ClassVar[bool] = True
     paper_passes: ClassVar[Passes] = "reforward"

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from gradsieve.method import Look, Method, Scores, one_process
+from gradsieve.method import Count, Look, Method, Passes, Scores, one_process
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.memory import require_memory, row_gradient_bytes
 from gradsieve.scores.row_gradients import row_pass
@@ -22,9 +22,10 @@ class Sever(Method):
     """Keep the rows whose gradient lies least along the direction in which the rows' gradients vary most."""
 
     passes: Literal["reforward"] = "reforward"
-    iterations: int = 20  # of the power method
+    iterations: Count = 20  # of the power method
 
     drops_rows: ClassVar[bool] = True
+    paper_passes: ClassVar[Passes] = "reforward"
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         one_process("sever")

@@ -19,6 +19,7 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
         "landmark-cnn": "gradsieve.models.landmark_cnn:landmark_cnn",
         "resnet32": "gradsieve.models.resnet32:resnet32",
     },
+    needs=("__call__",),
 )
 
 __all__ = ["MODELS"]

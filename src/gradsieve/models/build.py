@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from gradsieve.errors import InputError
+from gradsieve.errors import GradsieveError, InputError
 from gradsieve.models import MODELS
 from gradsieve.registry import unknown
 
@@ -31,4 +31,9 @@ def build(name: str, input_shape: Sequence[int], outputs: int, options: Mapping[
             f"{name} cannot be built for rows of shape {tuple(input_shape)} and {outputs} outputs: "
             "every size is at least 1."
         )
-    return MODELS[name](input_shape, outputs, **options)
+    try:
+        return MODELS[name](input_shape, outputs, **options)
+    except GradsieveError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:  # a word where a number belongs, a negative size
+        raise InputError(f"{name} cannot be built with the options {dict(options)} ({error}).") from error

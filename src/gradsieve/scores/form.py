@@ -22,14 +22,17 @@ def scoring_form(network: nn.Module, form: Scoring) -> Iterator[None]:
     modules = list(network.modules())
     before = [module.training for module in modules]
     norms = [module for module in modules if isinstance(module, _NormBase) and module.track_running_stats]
+    statistics = [(norm.running_mean, norm.running_var) for norm in norms]
     network.train(form == "train")
     if form == "train":
         for norm in norms:
             norm.track_running_stats = False
+            norm.running_mean = norm.running_var = None  # InstanceNorm would go on to update them
     try:
         yield
     finally:
-        for norm in norms:
+        for norm, (mean, variance) in zip(norms, statistics, strict=True):
             norm.track_running_stats = True
+            norm.running_mean, norm.running_var = mean, variance
         for module, training in zip(modules, before, strict=True):
             module.training = training

@@ -8,7 +8,7 @@ whether the first dimension of a layer's input is really the rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -61,12 +61,12 @@ def recorded_calls(network: nn.Module) -> Iterator[list[LayerCall]]:
             handle.remove()
 
 
-def used_outside(losses: Tensor, calls: Iterable[LayerCall], parameters: Mapping[str, Tensor]) -> list[str]:
-    """The names of the ``parameters`` that reach ``losses`` otherwise than through the ``calls``.
+def used_outside(losses: Tensor, doors: Mapping[Node, Sequence[Node]], parameters: Mapping[str, Tensor]) -> list[str]:
+    """The names of the ``parameters`` that reach ``losses`` by a way around the ``doors``.
 
-    A functional use of a layer's weight, a parameter of a module's own, attention, recurrence.
+    With the recorded calls for doors: a functional use of a layer's weight, a parameter of a module's own,
+    attention, recurrence. A door names the nodes at which the graph goes on behind it.
     """
-    sources = {call.output.node: call.sources for call in calls}
     names = {id(parameter): name for name, parameter in parameters.items()}
     found: list[str] = []
     seen: set[Node] = set()
@@ -79,8 +79,7 @@ def used_outside(losses: Tensor, calls: Iterable[LayerCall], parameters: Mapping
         name = names.get(id(getattr(node, "variable", None)))  # the leaves of the graph hold their tensor
         if name is not None:
             found.append(name)
-        # A recorded call is stepped over: its rule knows what is inside.
-        ahead.extend(sources[node] if node in sources else (node for node, _ in node.next_functions))
+        ahead.extend(doors[node] if node in doors else (node for node, _ in node.next_functions))
     return sorted(found, key=list(parameters).index)
 
 

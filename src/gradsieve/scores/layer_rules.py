@@ -6,7 +6,7 @@ BatchNorm networks too, where another row's loss can reach this row's activation
 still add up to the batch gradient. Where no layer mixes rows a share is the row's own gradient.
 
 Linear layers and convolutions are the same sum of outer products, so their rules only say which
-two factors to multiply. The norm of such a sum does not need the sum itself (see ``squared_norm``).
+two factors to multiply. Some norms are cheaper to have without the share: then a rule knows both.
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gradsieve.scores.outer_products import (
+    by_group,
+    gram_is_cheaper,
+    in_pieces,
+    product,
+    product_squared_norm,
+    sum_of_squares,
+    wide,
+    windows,
+)
+
 # (layer, its input, the gradient at its output) -> something of each row
 OfRows = Callable[[Any, Tensor, Tensor], Tensor]
-# The same -> (N, groups, outputs, positions), (N, groups, inputs, positions)
+# The same -> (N, groups, positions, outputs), (N, groups, positions, inputs)
 Factors = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -54,11 +65,13 @@ def product_rule(*layers: type[nn.Module]) -> Callable[[Factors], Factors]:
 
     def bind(factors: Factors) -> Factors:
         def squared_norm(layer: Any, activations: Tensor, gradient: Tensor) -> Tensor:
-            return product_squared_norm(*factors(layer, activations, gradient))
+            return in_pieces(lambda a, g: product_squared_norm(*factors(layer, a, g)), layer, activations, gradient)
 
         @rule("weight", *layers, squared_norm=squared_norm)
         def share(layer: Any, activations: Tensor, gradient: Tensor) -> Tensor:
-            return product(*factors(layer, activations, gradient)).reshape(-1, *layer.weight.shape)
+            built = in_pieces(lambda a, g: product(*factors(layer, a, g)), layer, activations, gradient)
+            outputs, inputs, *kernel = layer.weight.shape
+            return built.reshape(-1, outputs, *kernel, inputs).movedim(-1, 2)
 
         return factors
 
@@ -76,38 +89,6 @@ def has_rule(layer: nn.Module) -> bool:
     return bool(trainable) and trainable <= known and "forward" not in vars(layer)
 
 
-# ------------------------------------------------------------------------------- arithmetic
-
-
-def wide(values: Tensor) -> Tensor:
-    """``values`` in at least single precision, in which sums over positions and squares are taken."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-def sum_of_squares(share: Tensor) -> Tensor:  # (N, ...) -> (N,)
-    return share.reshape(len(share), -1).square().sum(1)
-
-
-def gram_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
-    """The cost rule: two positions x positions matrices against one inputs x outputs matrix, per row."""
-    return 2 * positions * positions < inputs * outputs
-
-
-def product(left: Tensor, right: Tensor) -> Tensor:  # "ngot, ngit -> ngoi"
-    # bfloat16 multiplies as it is, like every backward under autocast; float16 would overflow in a sum.
-    if left.dtype == torch.float16:
-        left, right = wide(left), wide(right)
-    return wide(left @ right.mT)
-
-
-def product_squared_norm(left: Tensor, right: Tensor) -> Tensor:  # "ngot, ngit -> n"
-    """|| sum_t l_t r_t^T ||^2, which is sum_ts (l_t . l_s)(r_t . r_s); |l|^2 |r|^2 at a single position."""
-    positions, inputs, outputs = left.shape[3], right.shape[2], left.shape[2]
-    if not gram_is_cheaper(positions, inputs, outputs):
-        return sum_of_squares(product(left, right))
-    return torch.einsum("ngts,ngts->n", product(left.mT, left.mT), product(right.mT, right.mT))
-
-
 def sum_per_channel(values: Tensor) -> Tensor:  # (N, C, ...) -> (N, C)
     return values.reshape(*values.shape[:2], -1).sum(2)
 
@@ -122,9 +103,8 @@ def sum_over_middle(values: Tensor, shape: Sequence[int]) -> Tensor:  # (N, ...,
 @product_rule(nn.Linear)
 def linear_weight(layer: nn.Linear, activations: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     rows, positions = len(gradient), prod(gradient.shape[1:-1])
-    left = gradient.reshape(rows, 1, positions, layer.out_features)
     right = activations.to(gradient.dtype).reshape(rows, 1, positions, layer.in_features)
-    return left.mT, right.mT
+    return gradient.reshape(rows, 1, positions, layer.out_features), right
 
 
 @rule("bias", nn.Linear)
@@ -145,22 +125,6 @@ def conv_transpose_weight(layer: nn.ConvTranspose2d, activations: Tensor, gradie
     # The transposed convolution is a convolution from the output back to the input: exchange the roles.
     padded = F.pad(gradient, layer._reversed_padding_repeated_twice)
     return by_group(layer, activations.to(gradient.dtype)), windows(layer, padded, activations.shape[2:])
-
-
-def by_group(layer: nn.Conv2d | nn.ConvTranspose2d, values: Tensor) -> Tensor:
-    return values.reshape(len(values), layer.groups, values.shape[1] // layer.groups, -1)  # (N, groups, C, T)
-
-
-def windows(layer: nn.Conv2d | nn.ConvTranspose2d, padded: Tensor, positions: Sequence[int]) -> Tensor:
-    """What the kernel sees at each position: (N, groups, channels x kernel, positions)."""
-    rows, channels, *_ = padded.shape
-    row, channel, *pixel = padded.stride()
-    taps = [step * dilation for step, dilation in zip(pixel, layer.dilation, strict=True)]
-    moves = [step * stride for step, stride in zip(pixel, layer.stride, strict=True)]
-    seen = padded.as_strided(
-        (rows, channels, *layer.kernel_size, *positions), (row, channel, *taps, *moves), padded.storage_offset()
-    )
-    return seen.reshape(rows, layer.groups, channels // layer.groups * prod(layer.kernel_size), prod(positions))
 
 
 def embedding_factors(layer: nn.Embedding, ids: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -37,8 +37,7 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     """
     function, options = unpack(criterion)
     check_rows(function, outputs, targets)
-    if outputs.dtype in (torch.float16, torch.bfloat16):
-        outputs = outputs.float()
+    outputs, targets = widened(outputs), widened(targets)
     elements = per_element(function)(outputs, targets, **options)
     if elements.dim() == 0 or len(elements) != len(outputs):
         raise InputError(
@@ -53,9 +52,14 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     return elements.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
 
 
+def widened(values: Tensor) -> Tensor:
+    """``values`` out of half precision: a loss needs more digits than the layers before it."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 def unpack(criterion: Criterion) -> tuple[Criterion, dict[str, Any]]:
     """The plain function behind a criterion, and its options (``reduction`` aside: rows need none)."""
-    if isinstance(criterion, partial):
+    if isinstance(criterion, partial) and not criterion.args:
         function, options = unpack(criterion.func)
         options |= criterion.keywords
         options.pop("reduction", None)

@@ -7,18 +7,18 @@ itself does; with three classes or more cross-entropy does not (Liu et al. 2021,
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradsieve.scores.loss import Criterion, check_rows, labelled, row_losses, unpack
+from gradsieve.scores.loss import Criterion, check_rows, labelled, row_losses, unpack, widened
 
 
 def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """||d loss_i / d output_i|| for each row, (N,), over all of the row's outputs."""
-    outputs = outputs.detach()
-    if outputs.dtype in (torch.float16, torch.bfloat16):
-        outputs = outputs.float()
+    outputs, targets = widened(outputs.detach()), widened(targets)
     function, options = unpack(criterion)
     check_rows(function, outputs, targets)
     form = next((form for known, form in CLOSED_FORMS.items() if known is function), None)
@@ -26,15 +26,17 @@ def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -
         gradient = form(outputs, targets, **options)
     else:
         gradient = by_autograd(criterion, outputs, targets)
-    return gradient.reshape(len(gradient), -1).norm(dim=1)
+    return gradient.unsqueeze(1).flatten(1).norm(dim=1)
 
 
 def by_autograd(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """d loss_i / d output_i for any criterion, by a backward pass that ends at the outputs."""
     with torch.enable_grad():
         outputs = outputs.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(row_losses(criterion, outputs, targets).sum(), outputs)
-    return gradient
+        losses = row_losses(criterion, outputs, targets)
+        (gradient,) = torch.autograd.grad(losses.sum(), outputs)
+    # The derivative of abs is 0 at NaN, which would put a broken row before all others.
+    return gradient.masked_fill(losses.isnan().view(-1, *[1] * (gradient.dim() - 1)), torch.nan)
 
 
 def cross_entropy(
@@ -58,8 +60,8 @@ def cross_entropy(
         wanted = wanted * weight.view(1, -1, *[1] * (outputs.dim() - 2))
     gradient = outputs.softmax(1) * wanted.sum(1, keepdim=True) - wanted
     if counted is None:
-        return gradient / (outputs[0, 0].numel() if outputs.dim() > 2 else 1)
-    positions = counted.reshape(len(counted), -1).sum(1).clamp(min=1)  # (N,): a row's loss is their mean
+        return gradient / prod(outputs.shape[2:])
+    positions = counted.unsqueeze(1).flatten(1).sum(1).clamp(min=1)  # (N,): a row's loss is their mean
     return gradient * counted.unsqueeze(1) / positions.view(-1, *[1] * (outputs.dim() - 1))
 
 
@@ -79,7 +81,8 @@ def squared(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
     """sign(output - target): the same for all rows, so ties decide (``keep_smallest(..., ties=)``)."""
-    return (outputs - targets).sign() / elements(outputs)
+    difference = outputs - targets
+    return difference.sign().where(~difference.isnan(), difference) / elements(outputs)  # sign(NaN) is 0
 
 
 def huber(outputs: Tensor, targets: Tensor, *, delta: float = 1.0) -> Tensor:
@@ -94,7 +97,7 @@ def smooth_l1(outputs: Tensor, targets: Tensor, *, beta: float = 1.0) -> Tensor:
 
 def elements(outputs: Tensor) -> int:
     """How many elements a row's loss is the mean of."""
-    return outputs[0].numel() if len(outputs) else 1
+    return prod(outputs.shape[1:])
 
 
 CLOSED_FORMS = {

@@ -32,7 +32,10 @@ def reference_row_gradients(network: nn.Module, loss: RowLoss, inputs: Tensor, t
 
 
 def mixes_rows(network: nn.Module) -> bool:
-    """Whether a row's output depends on the other rows: BatchNorm in train form or without statistics."""
+    """Whether a row's output depends on the other rows: BatchNorm in train form or without running statistics.
+
+    A module of one's own that mixes rows in another way cannot be told from outside.
+    """
     batch_norms = (layer for layer in network.modules() if isinstance(layer, _BatchNorm))
     return any(layer.training or layer.running_mean is None for layer in batch_norms)
 

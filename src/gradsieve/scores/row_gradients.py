@@ -4,11 +4,11 @@ The backward computes the gradients at the layers' outputs only, never the weigh
 (``layer_rules``) turn those into each row's share, one parameter after the other. The shares of
 all rows add up to the gradient of the summed losses; where no layer mixes rows, a row's share is
 its own gradient. ``loss(outputs, targets)`` returns one loss per row. The network runs in the mode
-it is in; its ``.grad`` fields stay as they are.
+it is in; its ``.grad`` fields stay as they are::
 
-    >>> rows = row_pass(network, loss, inputs, targets)
-    >>> rows.norms()  # (N,)
-    >>> gram = sum(share.flatten(1) @ share.flatten(1).T for _, share in rows.by_parameter())
+    rows = row_pass(network, loss, inputs, targets)
+    norms = rows.norms()  # (N,)
+    gram = sum(share.flatten(1) @ share.flatten(1).T for _, share in rows.by_parameter())
 
 Where a parameter is used otherwise than in a layer with a rule (attention, recurrence, a module's
 own parameter), the rows run one by one instead; a network that mixes rows cannot do that.
@@ -23,10 +23,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
 
 from gradsieve.errors import InputError
 from gradsieve.scores.layer_calls import LayerCall, not_by_rows, recorded_calls, used_outside
-from gradsieve.scores.layer_rules import RULES, sum_of_squares
+from gradsieve.scores.layer_rules import RULES
+from gradsieve.scores.outer_products import sum_of_squares, wide
 from gradsieve.scores.row_by_row import RowLoss, mixes_rows, rows_apart
 
 
@@ -50,7 +52,7 @@ class LayerUse(NamedTuple):
 
 
 class KnownShare(NamedTuple):
-    """A share that needs no rule: of a parameter that is not used, or from rows run one by one."""
+    """A share that is there already: small, of a parameter not used, or from rows run one by one."""
 
     gradient: Tensor  # (N, *parameter.shape)
 
@@ -106,60 +108,84 @@ def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor)
     with torch.enable_grad():
         with recorded_calls(network) as calls:
             outputs = network(inputs)
+        check_outputs(outputs)
+        exit_node = get_gradient_edge(outputs).node  # before a loss that works in place
         losses = loss(outputs, targets)
-        check_losses(losses, outputs, inputs)
+        check_losses(losses, inputs)
         obstacle = find_obstacle(network, inputs, losses, calls, trainable)
     if obstacle:
-        if mixes_rows(network):
-            raise InputError(
-                f"The gradients of the rows cannot be told apart: {obstacle}, and with BatchNorm in train "
-                "form the rows cannot run one by one. Score in eval form (network.eval()), or give the "
-                "layer a rule (gradsieve.scores.layer_rules.rule)."
-            )
+        check_rows_can_run_apart(network, losses, exit_node, trainable, obstacle)
         apart = rows_apart(network, loss, inputs, targets)
-        known = {name: [KnownShare(gradient)] for name, gradient in apart.gradients.items()}
+        known = {name: [KnownShare(wide(gradient))] for name, gradient in apart.gradients.items()}
         return RowPass(apart.outputs, apart.losses, known)
     with torch.autocast(inputs.device.type, enabled=False):
         # Asked for at the outputs alone, autograd leaves out the weights' gradients.
         edges = [call.output for call in calls]
-        gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
+        gradients = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
     return RowPass(outputs.detach(), losses.detach(), collect_uses(trainable, calls, gradients, len(inputs)))
 
 
-def check_losses(losses: Tensor, outputs: Tensor, inputs: Tensor) -> None:
-    """Refuse what is not one loss for each of at least one row, or hangs on no parameter."""
+def check_outputs(outputs: Tensor) -> None:
+    """Refuse what is not one tensor that hangs on a trainable parameter."""
     if not isinstance(outputs, Tensor):
         raise InputError(
-            f"The network returns a {type(outputs).__name__}, but row gradients need one tensor. Wrap the "
-            "network in a module that returns the tensor that the loss takes."
+            f"The network returns a {type(outputs).__name__}, but row gradients need one tensor. Wrap the network "
+            "in a module that returns the tensor that the loss takes."
         )
+    if not outputs.requires_grad:
+        raise InputError(
+            "The outputs do not depend on any trainable parameter of the network, so there is no gradient. "
+            "Unfreeze a parameter, and call outside torch.inference_mode (torch.no_grad does no harm)."
+        )
+
+
+def check_losses(losses: Tensor, inputs: Tensor) -> None:
+    """Refuse what is not one loss for each of at least one row."""
     if losses.shape != inputs.shape[:1] or not len(inputs):
         raise InputError(
             f"loss(outputs, targets) has the shape {tuple(losses.shape)} for inputs of the shape "
             f"{tuple(inputs.shape)}, but must give one loss per row. Set its reduction to 'none'."
         )
     if not losses.requires_grad:
-        raise InputError(
-            "The losses do not depend on any trainable parameter of the network, so there is no gradient. "
-            "Unfreeze a parameter, and call outside torch.inference_mode (torch.no_grad does no harm)."
-        )
+        raise InputError("The losses do not depend on the outputs: loss(outputs, targets) must not detach them.")
 
 
 def find_obstacle(
     network: nn.Module, inputs: Tensor, losses: Tensor, calls: list[LayerCall], trainable: Mapping[str, Tensor]
 ) -> str | None:
     """Why the recorded calls do not give the shares, in words; None when they do."""
-    names = {module: f"module {name!r} ({type(module).__name__})" for name, module in network.named_modules()}
-    for parameter in used_outside(losses, calls, trainable):
+
+    def words(module: nn.Module) -> str:
+        name = next(name for name, candidate in network.named_modules() if candidate is module)
+        return f"module {name!r} ({type(module).__name__})"
+
+    # A recorded call is stepped over from its output to its input: the rule knows what is inside.
+    for parameter in used_outside(losses, {call.output.node: call.sources for call in calls}, trainable):
         path, _, own_name = parameter.rpartition(".")
-        module = names[network.get_submodule(path)]
-        return f"{own_name} of {module} is used otherwise than in a layer with a rule"
+        return f"{own_name} of {words(network.get_submodule(path))} is used otherwise than in a layer with a rule"
     for layer in not_by_rows(network, inputs, calls):
-        return f"{names[layer]} is called with something else than one entry per row"
+        return f"{words(layer)} is called with something else than one entry per row"
     for call in calls:
         if call.activations._version != call.version:
-            return f"the input of {names[call.layer]} was changed in place after the layer read it"
+            return f"the input of {words(call.layer)} was changed in place after the layer read it"
     return None
+
+
+def check_rows_can_run_apart(
+    network: nn.Module, losses: Tensor, exit_node: Node, trainable: Mapping[str, Tensor], obstacle: str
+) -> None:
+    """Refuse the one-by-one way where it would answer another question."""
+    for parameter in used_outside(losses, {exit_node: []}, trainable):
+        raise InputError(
+            f"loss(outputs, targets) uses the parameter {parameter} itself, and not only the outputs. Leave a "
+            "penalty on parameters to the optimiser (weight_decay): it belongs to no row."
+        )
+    if mixes_rows(network):
+        raise InputError(
+            f"The gradients of the rows cannot be told apart: {obstacle}, and with BatchNorm in train form the rows "
+            "cannot run one by one. Score in eval form (network.eval()), or give the layer a rule "
+            "(gradsieve.scores.layer_rules.rule)."
+        )
 
 
 def collect_uses(
@@ -179,5 +205,5 @@ def collect_uses(
                     uses[names[id(parameter)]].append(KnownShare(use.share()) if small else use)
     for name, parameter in trainable.items():
         if not uses[name]:
-            uses[name].append(KnownShare(parameter.new_zeros(()).expand(rows, *parameter.shape)))
+            uses[name].append(KnownShare(wide(parameter.new_zeros(())).expand(rows, *parameter.shape)))
     return uses

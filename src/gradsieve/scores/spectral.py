@@ -20,16 +20,23 @@ def gradient_gram(rows: RowPass) -> Tensor:
     for _, share in rows.by_parameter():
         flat = share.flatten(1)  # (N, size of the parameter)
         gram += flat @ flat.T
+    gram.diagonal().masked_fill_(rows.losses.isnan(), torch.nan)  # the derivative of abs is 0 at NaN
     return gram
 
 
 def spectral_scores(gram: Tensor, iterations: int) -> Tensor:
-    """Squared projection of each centred row on the top direction, (N,), by power iteration on the Gram matrix."""
-    centred = gram - gram.mean(0, keepdim=True)
-    centred = centred - centred.mean(1, keepdim=True)
+    """Squared projection of each centred row on the top direction, (N,), by power iteration on the Gram matrix.
+
+    A row whose gradient is not finite scores NaN, and the others score as if it were not there.
+    """
+    sound = gram.diagonal().isfinite()
+    pairs, rows = sound & sound.unsqueeze(1), sound.sum().clamp(min=1)
+    centred = gram.where(pairs, 0.0)
+    centred = centred - centred.sum(0, keepdim=True) / rows
+    centred = (centred - centred.sum(1, keepdim=True) / rows).where(pairs, 0.0)
     # A start that is the same every time and in no special position.
     direction = torch.arange(1, len(gram) + 1, dtype=gram.dtype, device=gram.device).sin()
     for _ in range(iterations):
         direction = centred @ direction
         direction = direction / direction.norm().clamp(min=torch.finfo(gram.dtype).tiny)
-    return (direction @ centred @ direction) * direction.square()
+    return ((direction @ centred @ direction) * direction.square()).where(sound, torch.nan)

@@ -19,7 +19,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from gradsieve.errors import CheckpointError, RunFolderError
+from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.train.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
 from gradsieve.train.run import Run
 
@@ -28,6 +28,9 @@ try:
 except ImportError:  # Windows has no such locks: there, two processes in one folder are not noticed
     fcntl = None
 
+RESULT_KEYS = {"metric", "last", "last10_mean", "purity", "run", "weights_sha256", "ledger_sha256"}
+# All that a run leaves which was killed before it had written its config.json: as good as empty.
+BARE = {"state", "state/lock", "config.json.part"}
 KEPT_STATES = 2  # the newest may be damaged: the one before it stays usable
 
 
@@ -44,7 +47,11 @@ class RunFolder:
         return (self.path / "result.json").exists()
 
     def result(self) -> dict[str, Any]:
-        return read_json(self.path / "result.json")
+        path = self.path / "result.json"
+        result = read_json(path)
+        if not isinstance(result, dict) or not result.keys() >= RESULT_KEYS:
+            raise CheckpointError(f"{path} is damaged: it is not the result of a run.")
+        return result
 
     def create(self) -> None:
         """Make the folder and take it: two processes must not write into one run."""
@@ -61,11 +68,15 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} cannot be made or written to ({error.strerror}). Choose another --out."
             ) from error
+        check_same(self.path, self.run)  # another process may have been here since we looked
         write_json(self.path / "config.json", self.run.to_json())
+        for part in (self.path / "state").glob("*.part"):  # what a kill inside a save left
+            part.unlink()
 
     def release(self) -> None:
         if self._lock is not None:
             self._lock.close()
+            self._lock = None
 
     def write_metrics(self, history: list[dict[str, Any]]) -> None:
         lines = [json.dumps(finite(record), allow_nan=False) + "\n" for record in history]
@@ -90,11 +101,14 @@ class RunFolder:
         manifest = self.path / "state" / "manifest.json"
         if not manifest.exists():
             return []
-        states = read_json(manifest)
         try:
+            states = read_json(manifest)
             return [state for state in states if state["sha256"] and (manifest.parent / state["file"]).exists()]
-        except (TypeError, KeyError) as error:
-            raise CheckpointError(f"{manifest} is damaged: it does not list states.") from error
+        except (CheckpointError, TypeError, KeyError) as error:
+            raise CheckpointError(
+                f"{manifest} is damaged: it does not list states. Delete the folder {manifest.parent} to start this "
+                "run from the beginning."
+            ) from error
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest state, None where there is none yet, or one error that says how to go on."""
@@ -111,7 +125,7 @@ class RunFolder:
             way_out = (
                 f"Delete it to go on from {states[-2]['file']}, the state before it."
                 if len(states) > 1
-                else "Delete the run folder's state/ to start this run from the beginning."
+                else f"Delete the folder {path.parent} to start this run from the beginning."
             )
             raise CheckpointError(f"{error} {way_out}") from error
         return tensors, meta
@@ -147,20 +161,37 @@ class RunFolder:
 def open_folder(path: Path, run: Run, resume: bool) -> RunFolder:
     """The folder for a run. Nothing is written yet, and nothing that is there will be lost."""
     folder = RunFolder(path, run)
-    config = path / "config.json"
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return folder
-    if not config.exists():
+    try:
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file, but a run needs a folder. Choose another --out.")
+        if all(entry.relative_to(path).as_posix() in BARE for entry in path.rglob("*")):
+            return folder
+        is_run = (path / "config.json").exists()
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be looked into ({error.strerror}). Choose another --out.") from error
+    if not is_run:
         raise RunFolderError(f"{path} is not empty and not a run folder. Choose another --out.")
-    theirs, ours = read_json(config), run.to_json()
-    if theirs != ours:
-        names = [name for name in ours if theirs.get(name) != ours[name]] if isinstance(theirs, dict) else []
-        differing = "; ".join(f"{name} is {theirs.get(name)!r} there, {ours[name]!r} here" for name in names)
-        raise RunFolderError(f"{path} holds another run ({differing or 'unreadable'}). Choose another --out.")
+    check_same(path, run)
     if not resume:
         state = "finished" if folder.finished else "begun"
         raise RunFolderError(f"{path} holds this run already, {state}. Add --resume, or choose another --out.")
     return folder
+
+
+def check_same(path: Path, run: Run) -> None:
+    """Refuse a folder that holds another run, and say where the two differ."""
+    config, ours = path / "config.json", run.to_json()
+    theirs = read_json(config) if config.exists() else ours
+    if theirs == ours:
+        return
+    if not isinstance(theirs, dict) or not theirs:
+        raise CheckpointError(f"{config} is damaged: it is not a run. Choose another --out.")
+    differing = "; ".join(
+        f"{name} is {theirs.get(name)!r} there, {ours.get(name)!r} here"
+        for name in dict.fromkeys([*ours, *theirs])
+        if name not in theirs or name not in ours or theirs[name] != ours[name]
+    )
+    raise RunFolderError(f"{path} holds another run ({differing}). Choose another --out.")
 
 
 def read_folder(path: Path) -> RunFolder:
@@ -168,4 +199,7 @@ def read_folder(path: Path) -> RunFolder:
     config = Path(path) / "config.json"
     if not config.exists():
         raise RunFolderError(f"{path} is not a run folder: it has no config.json.")
-    return RunFolder(Path(path), Run.from_json(read_json(config)))
+    try:
+        return RunFolder(Path(path), Run.from_json(read_json(config)))
+    except InputError as error:
+        raise CheckpointError(f"{config} is damaged: {error}") from error

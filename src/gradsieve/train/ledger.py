@@ -32,10 +32,9 @@ class Ledger:
         if scores is not None:
             self.score_sum[rows] += scores.float().nan_to_num(nan=torch.inf)
 
-    def record_absent(self, rows: Tensor) -> None:
-        """Enter rows that a whole epoch left out."""
-        self.judged[rows] += 1
-        self.dropped[rows] += 1
+    def record_absent(self, rows: Tensor, scores: Tensor | None) -> None:
+        """Enter rows that a whole epoch left out, with the scores that they were left out for."""
+        self.record(rows, scores, kept=rows[:0])
 
     @property
     def mean_score(self) -> Tensor:

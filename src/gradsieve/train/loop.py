@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import Tensor
 from gradsieve import ranks, seeds
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.metrics import METRICS
+from gradsieve.theory import check_breakdown
 from gradsieve.train.evaluate import predict, test_metric
 from gradsieve.train.feed import Feed, epoch_order
 from gradsieve.train.folder import RunFolder, open_folder
@@ -24,7 +27,7 @@ from gradsieve.train.ledger import Ledger
 from gradsieve.train.probe import Probe
 from gradsieve.train.progress import Progress, make_progress
 from gradsieve.train.run import Run
-from gradsieve.train.setting import Setting, prepare
+from gradsieve.train.setting import Setting, prepare, require_statistics
 from gradsieve.train.state import State
 from gradsieve.train.tally import Tally
 from gradsieve.train.versions import versions
@@ -47,12 +50,12 @@ class Result:
     @property
     def last(self) -> float:
         """The metric after the last epoch, the mean over the networks."""
-        return self.summary["last"]
+        return number(self.summary["last"])
 
     @property
     def last10_mean(self) -> float:
         """The mean of the metric over the last ten epochs."""
-        return self.summary["last10_mean"]
+        return number(self.summary["last10_mean"])
 
     @property
     def purity(self) -> float:
@@ -78,14 +81,20 @@ def train(
     folder = None if out is None else open_folder(Path(out), run, resume)
     if folder is not None and folder.finished:
         return read_result(folder)
-    setting = prepare(run)
     if ranks.world_size() > 1:
         raise InputError("train() works in one process. Under torch.distributed call Method.step on each rank's rows.")
+    setting = prepare(run)
     state = start(setting)
-    if folder is not None:
-        folder.create()
+    check_breakdown(max(run.rate, run.drop_rate))
     try:
-        with reproducible(run.seed), make_progress(show, run_label(run), run.epochs) as progress:
+        if folder is not None:
+            folder.create()
+            if folder.finished:  # by another process, while this one loaded the data
+                return read_result(folder)
+        with (
+            reproducible(run.seed, setting.device),
+            make_progress(show, run_label(run), run.epochs) as progress,
+        ):
             saved = folder.load_state() if folder is not None else None
             if saved is not None:
                 state.restore(*saved)
@@ -102,6 +111,7 @@ def start(setting: Setting) -> State:
     networks = setting.make_networks()
     for network in networks:
         setting.method.require(network, min(setting.run.batch_size, len(setting.data.train)), setting.device)
+        require_statistics(setting, network)
     classes = setting.data.outputs if setting.data.task == "classification" else 0
     return State(
         networks,
@@ -175,26 +185,25 @@ class Trainer:
         """The rows of this epoch: all of them, unless the method chose some at its start."""
         state, everything = self.state, torch.arange(len(self.feed), device=self.setting.device)
         if state.step == 0:
-            state.epoch_rows = self.method.epoch_rows(
-                lambda network: predict(network, self.feed.inputs, self.setting.device),
-                state.networks,
-                self.feed.targets.to(self.setting.device),
-                self.setting.drop_rate(state.epoch, 0),
-            )
+            outputs = cache(lambda network: predict(network, self.feed.inputs, self.setting.device))
+            targets = self.feed.targets.to(self.setting.device)
+            rate = self.setting.drop_rate(state.epoch, 0)
+            state.epoch_rows = self.method.epoch_rows(outputs, state.networks, targets, rate)
             if state.epoch_rows is not None:
                 absent = torch.ones_like(everything, dtype=torch.bool)
                 absent[state.epoch_rows] = False
-                state.ledger.record_absent(everything[absent])
+                scores = self.method.scores(outputs(state.networks[0]), targets)
+                state.ledger.record_absent(everything[absent], scores.values[absent] if scores else None)
         return everything if state.epoch_rows is None else state.epoch_rows
 
     def end_epoch(self) -> None:
         """Test, write the record, and turn to the next epoch."""
         state = self.state
         figures = state.tally.read()
-        if figures["loss"] != figures["loss"]:
+        if not math.isfinite(figures["loss"]) or not state.is_finite():
             raise GradsieveError(
-                f"The loss became NaN in epoch {state.epoch}: the training has diverged. Try a smaller learning_rate "
-                f"(it was {self.run.learning_rate})."
+                f"The loss or a weight became NaN or infinite in epoch {state.epoch}: the training has diverged. Try a "
+                f"smaller learning_rate (it was {self.run.learning_rate})."
             )
         tests = test_metric(self.setting.data.task, state.networks, self.test_inputs, self.test_targets)
         record = {
@@ -239,7 +248,7 @@ def finish(setting: Setting, state: State, folder: RunFolder | None) -> Result:
         "metric": METRICS[setting.data.task][0],
         "last": tests[-1],
         "last10_mean": statistics.fmean(last10),
-        "last10_std": statistics.pstdev(last10),
+        "last10_std": torch.tensor(last10, dtype=torch.float64).std(correction=0).item(),  # pstdev breaks on NaN
         "purity": state.history[-1]["purity"],
         "corrupted": int(setting.is_corrupted.sum()),
         "rows": len(setting.data.train),
@@ -264,13 +273,21 @@ def run_label(run: Run) -> str:
     return f"{run.data} {corruption} {run.method}"
 
 
+def number(value: float | None) -> float:
+    """A figure of a summary: in JSON, NaN is null."""
+    return math.nan if value is None else value
+
+
 @contextmanager
-def reproducible(seed: int) -> Iterator[None]:
+def reproducible(seed: int, device: torch.device) -> Iterator[None]:
     """Random numbers from the seed, algorithms that repeat, and the caller's generators left as they were."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with (
-        torch.random.fork_rng(devices=devices),
-        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
-    ):
-        torch.manual_seed(seeds.derive(seed, "dropout"))
+    with ExitStack() as stack:
+        is_cuda = device.type == "cuda"
+        if is_cuda:  # of several GPUs, make the run's own the one whose generator is meant
+            stack.enter_context(torch.cuda.device(device))
+        stack.enter_context(torch.random.fork_rng(devices=[torch.cuda.current_device()] if is_cuda else []))
+        stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True))
+        torch.default_generator.manual_seed(seeds.derive(seed, "dropout"))
+        if is_cuda:
+            torch.cuda.manual_seed(seeds.derive(seed, "dropout"))
         yield

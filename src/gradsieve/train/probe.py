@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gradsieve import seeds
@@ -44,7 +45,10 @@ class Probe:
 
     def measure(self, network: nn.Module) -> dict[str, Any]:
         """What the method would keep of the probe at its full rate, and how far that bends the mean gradient."""
-        scores = self.method.look(network, self.inputs, self.targets).scores
+        device = self.inputs.device
+        # Dropout while scoring must not draw from the run's own stream: watching a run leaves its bits alone.
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            scores = self.method.look(network, self.inputs, self.targets).scores
         kept = self.method.select(scores, self.targets, self.drop_rate)
         return gradient_error(
             network, self.method.losses, self.inputs, self.clean_targets, self.targets, self.is_corrupted, kept

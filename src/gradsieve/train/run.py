@@ -7,13 +7,14 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.counts import check_rate, exact
 from gradsieve.data import DATASETS
 from gradsieve.errors import InputError
-from gradsieve.methods import METHODS
+from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.models import MODELS
 from gradsieve.registry import unknown
 from gradsieve.schedule import Unit, find_schedule
@@ -66,12 +67,15 @@ class Run:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Run:
         """The run that `to_json` wrote."""
-        return cls(**values)
+        try:
+            return cls(**values)
+        except TypeError as error:  # not a mapping, a name too many or one too few
+            raise InputError(f"These are not the settings of a run ({error}).") from error
 
 
 def make_run(
     data: str,
-    method: str = "prl-l",
+    method: str = DEFAULT_METHOD,
     *,
     corruption: str = "none",
     rate: float = 0.0,
@@ -92,6 +96,8 @@ def make_run(
         raise InputError(f"preset is {preset!r}, but must be one of: {', '.join(CHOICES['preset'])}.")
     recipe, kind = DATASETS[data].recipe, METHODS[method]
     given = {name: value for name, value in given.items() if value is not None}
+    if isinstance(given.get("data_dir"), Path):
+        given["data_dir"] = str(given["data_dir"])
     fields = {field.name for field in dataclasses.fields(Run)}
     for name in given:
         if name not in fields:
@@ -136,18 +142,33 @@ def check_run(run: Run) -> None:
         if getattr(run, name) not in allowed:
             raise InputError(f"{name} is {getattr(run, name)!r}, but must be one of: {', '.join(allowed)}.")
     for name, table in {"data": DATASETS, "method": METHODS, "model": MODELS, "corruption": CORRUPTIONS}.items():
-        if getattr(run, name) not in table:
-            raise InputError(unknown(table.kind, getattr(run, name), table))
+        table[getattr(run, name)]  # raises where there is no such thing
     find_schedule(run.schedule)
-    for name, least in {"epochs": 1, "batch_size": 1, "ramp": 0}.items():
+    for name, least in {"epochs": 1, "batch_size": 1, "ramp": 0, "seed": 0, "corruption_seed": 0}.items():
         value = getattr(run, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{name} is {value!r}, but must be a whole number, at least {least}.")
-    if not run.learning_rate > 0 or run.learning_rate == float("inf"):
-        raise InputError(f"learning_rate is {run.learning_rate!r}, but must be a positive number.")
+    rate = run.learning_rate
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+        raise InputError(f"learning_rate is {rate!r}, but must be a positive number.")
+    for name, kind in {"data_dir": str | None, "device": str}.items():
+        if not isinstance(getattr(run, name), kind):
+            raise InputError(f"{name} is {getattr(run, name)!r}, but must be text.")
+    for name in ("data_options", "method_options", "model_options"):
+        check_options(name, getattr(run, name))
     if run.rate > 0 and run.corruption == "none":
         raise InputError(f"rate is {run.rate}, but corruption is 'none': name the corruption that it is a rate of.")
     check_batch(run)
+
+
+def check_options(name: str, options: Any) -> None:
+    """Options are saved with the run: names and plain values."""
+    try:
+        if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
+            raise TypeError("a dictionary of names is needed")
+        json.dumps(options, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is {options!r}, but must hold plain values by name ({error}).") from None
 
 
 def check_batch(run: Run) -> None:

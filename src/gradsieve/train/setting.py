@@ -14,10 +14,11 @@ from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS, DataSet, Rows, Task
 from gradsieve.data.validate import validate
 from gradsieve.errors import InputError
-from gradsieve.method import Method, make_method
+from gradsieve.method import Method, Scores, make_method
 from gradsieve.methods import METHODS
 from gradsieve.models.build import build
 from gradsieve.schedule import plan
+from gradsieve.scores.form import scoring_form
 from gradsieve.scores.loss import Criterion
 from gradsieve.train.feed import as_float
 from gradsieve.train.run import Run
@@ -57,7 +58,8 @@ class Setting:
         networks = []
         for number in range(self.method.networks):
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seeds.derive(self.run.seed, "weights", number))
+                # Not torch.manual_seed: it would reset the caller's generators on every GPU as well.
+                torch.default_generator.manual_seed(seeds.derive(self.run.seed, "weights", number))
                 network = build(self.run.model, shape, self.data.outputs, self.run.model_options)
             networks.append(self.place(network))
         return networks
@@ -93,8 +95,10 @@ def prepare(run: Run) -> Setting:
             f"{data.task} task. There: {', '.join(able)}."
         )
     clean = data.train.targets
+    # Wrong labels come from all classes, those too that no training row has.
+    options = {"classes": data.outputs} if data.task == "classification" else {}
     targets, is_corrupted = corruption(
-        data.train.inputs, clean, run.rate, seeds.generator(run.corruption_seed, "corruption")
+        data.train.inputs, clean, run.rate, seeds.generator(run.corruption_seed, "corruption"), **options
     )
     steps = len(clean) // min(run.batch_size, len(clean))
     length = run.epochs * (steps if run.schedule_unit == "step" else 1)
@@ -110,13 +114,32 @@ def prepare(run: Run) -> Setting:
     )
 
 
+def require_statistics(setting: Setting, network: nn.Module) -> None:
+    """BatchNorm may find no spread in a single row: where a pass that trains can be that small, try one."""
+    run, method, train = setting.run, setting.method, setting.data.train
+    rows = min(run.batch_size, len(train))
+    if method.drops_rows and method.passes == "reforward":
+        rows = len(method.select(Scores(torch.zeros(rows)), train.targets[:rows], max(setting.rates)))
+    if rows > 1:
+        return
+    devices = [setting.device] if setting.device.type == "cuda" else []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=devices), scoring_form(network, "train"):
+            network(as_float(train.inputs[:1].to(setting.device)))
+    except ValueError as error:
+        raise InputError(
+            f"batch_size {run.batch_size} and drop_rate {run.drop_rate} leave passes of one row, which the BatchNorm "
+            f"of {run.model} cannot train on. Use larger batches, or the model option norm=group."
+        ) from error
+
+
 def choose_device(name: str) -> torch.device:
     """The device asked for, or the best that is there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(

@@ -33,6 +33,10 @@ class State:
             for name, tensor in network.state_dict().items()
         }
 
+    def is_finite(self) -> bool:
+        """Whether no weight is NaN or infinite."""
+        return bool(torch.stack([tensor.isfinite().all() for tensor in self.weights().values()]).all())
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything that is a tensor, by name."""
         tensors = {f"weights.{name}": tensor for name, tensor in self.weights().items()}
@@ -42,7 +46,7 @@ class State:
         tensors |= {f"ledger.{name}": tensor for name, tensor in self.ledger.tensors().items()}
         tensors |= {f"tally.{name}": tensor for name, tensor in self.tally.tensors().items()}
         tensors["rng.cpu"] = torch.get_rng_state()
-        if torch.cuda.is_available():
+        if self.ledger.judged.is_cuda:
             tensors["rng.cuda"] = torch.cuda.get_rng_state()
         if self.epoch_rows is not None:
             tensors["epoch_rows"] = self.epoch_rows
@@ -69,7 +73,7 @@ class State:
         self.epoch, self.step = meta["epoch"], meta["step"]
         self.history, self.seconds = meta["history"], meta["seconds"]
         torch.set_rng_state(tensors["rng.cpu"])
-        if "rng.cuda" in tensors and torch.cuda.is_available():
+        if "rng.cuda" in tensors and self.ledger.judged.is_cuda:
             torch.cuda.set_rng_state(tensors["rng.cuda"])
 
 

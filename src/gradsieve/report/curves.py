@@ -1,0 +1,34 @@
+"""Test curves as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gradsieve.errors import MissingExtraError
+
+Curves = Mapping[str, Sequence[float]]  # by label, one value an epoch
+
+
+def draw_curves(panels: Mapping[str, Curves], path: Path, *, lowest: float = -0.1) -> None:
+    """One panel a task, one line a method. Values under ``lowest`` leave the picture: R2 knows no floor."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "report", "Drawing curves") from None
+    figure = Figure(figsize=(5.2 * len(panels), 3.6), layout="constrained")  # no pyplot: nothing global
+    FigureCanvasAgg(figure)
+    for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for label, values in curves.items():
+            style = "--" if label.startswith("clean") else "-"
+            name = label if max(values) >= lowest else f"{label} (below the picture: {values[-1]:.1f})"
+            axes.plot(range(1, len(values) + 1), values, style, label=name, linewidth=1.6)
+        low = min((value for values in curves.values() for value in values if value >= lowest), default=lowest)
+        axes.set_ylim(max(lowest, low - 0.02), 1.0)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("epoch")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,74 @@
+"""What holds for every row of METHODS: a new row is tested before anyone writes a test for it."""
+
+import hashlib
+
+import pytest
+
+from gradsieve.methods import METHODS
+from gradsieve.report.listing import listing
+from gradsieve.training.loop import Result, train
+from gradsieve.training.run import make_run
+
+SMALL = {"train": 600, "test": 300}
+PAIRS = [(name, task) for name in METHODS for task in METHODS[name].tasks]
+TRIMMING = [name for name in METHODS if METHODS[name].drops_rows and name != "min-sgd"]  # that one drops at any rate
+
+
+def fit(method: str, task: str, **settings) -> Result:
+    """A short run, a few seconds at most on one core."""
+    if task == "classification":
+        defaults = {"corruption": "symmetric", "rate": 0.2, "epochs": 5}
+        return train(make_run("digits", method, **{**defaults, **settings}))
+    defaults = {"corruption": "signflip", "rate": 0.1, "epochs": 6, "batch_size": 32, "learning_rate": 2e-3}
+    model = {"model": "mlp", "model_options": {"hidden": [64]}, "data_options": SMALL}
+    return train(make_run("landmarks", method, **{**defaults, **model, **settings}))
+
+
+def weights_hash(result: Result, network: int = 0) -> str:
+    chosen = {name: tensor for name, tensor in result.weights.items() if name.startswith(f"network{network}.")}
+    return hashlib.sha256(b"".join(chosen[name].numpy().tobytes() for name in sorted(chosen))).hexdigest()
+
+
+@pytest.mark.parametrize(("method", "task"), PAIRS)
+def test_every_method_trains_and_beats_chance(method, task):
+    """Chance is 0.1 for ten classes, and an R2 of 0 for the mean of the targets."""
+    result = fit(method, task)
+    assert result.last > (0.3 if task == "classification" else 0.02)
+    assert 0.5 < result.purity <= 1
+    assert len(result.history) == len({record["epoch"] for record in result.history})
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("method", TRIMMING)
+def test_at_rate_zero_trimming_is_plain_training_bit_for_bit(method, task):
+    plain, trimmed = (fit(name, task, drop_rate=0.0, epochs=2) for name in ("standard", method))
+    assert weights_hash(trimmed) == weights_hash(plain)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(method):
+    task = METHODS[method].tasks[0]
+    one, again, other = (fit(method, task, epochs=1, seed=seed) for seed in (3, 3, 4))
+    for network in range(METHODS[method].networks):
+        assert weights_hash(one, network) == weights_hash(again, network) != weights_hash(other, network)
+
+
+@pytest.mark.parametrize("method", [name for name in TRIMMING if name not in ("sever", "prl-g", "co-prl-g")])
+def test_trimming_keeps_cleaner_rows_than_it_is_given(method):
+    result = fit(method, "classification", rate=0.4, epochs=15)
+    assert result.purity > 0.75  # given: 0.6
+
+
+def test_prl_l_and_spl_are_the_same_method_under_squared_error():
+    assert weights_hash(fit("prl-l", "regression", rate=0.3)) == weights_hash(fit("spl", "regression", rate=0.3))
+
+
+def test_prl_l_and_spl_differ_with_ten_classes():
+    assert weights_hash(fit("prl-l", "classification")) != weights_hash(fit("spl", "classification"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_says_in_one_line_what_it_does(method):
+    (row,) = (row for row in listing({"methods": METHODS})["methods"] if row["name"] == method)
+    assert 10 < len(row["summary"]) < 110
+    assert row["tasks"]

@@ -1,0 +1,147 @@
+"""A run that is killed, interrupted or resumed ends with the bits of the run that was left alone."""
+
+import json
+import random
+import signal
+import time
+
+import pytest
+
+from gradsieve.train.folder import read_folder
+from gradsieve.train.loop import train
+
+COMMON = ["train", "--epochs", "4", "--ramp", "2", "--json"]
+DIGITS = [
+    *COMMON,
+    "--data",
+    "digits",
+    "--batch-size",
+    "64",
+    "--corruption",
+    "pairflip",
+    "--rate",
+    "0.3",
+    "--model-option",
+    "hidden=[16]",
+]
+FACES = [*COMMON, "--data", "landmarks", "--corruption", "signflip", "--rate", "0.25", "--batch-size", "16"]
+FACES += ["--data-option", "train=160", "--data-option", "test=16", "--data-option", "size=28"]
+FACES += ["--model", "cnn9", "--model-option", "width=0.03"]
+RUNS = {
+    "prl-l": [*DIGITS, "--method", "prl-l"],
+    "spl, level data": [*DIGITS, "--method", "spl", "--method-option", "level=data"],
+    "two networks with BatchNorm and dropout": [*FACES, "--method", "co-prl-l", "--preset", "authors"],
+}
+KILLS = 20  # of each of these
+
+
+def outcome(path):
+    """All that a finished run leaves, but the time it took."""
+    folder = read_folder(path)
+    result = {name: value for name, value in folder.result().items() if name not in ("seconds", "versions")}
+    metrics = [{name: value for name, value in record.items() if name != "seconds"} for record in folder.metrics()]
+    folder.weights()
+    folder.ledger()
+    return result, metrics
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, tmp_path_factory):
+    """What each of the runs gives when it is left alone."""
+    outcomes = {}
+
+    def find(name):
+        if name not in outcomes:
+            path = tmp_path_factory.mktemp("undisturbed") / "run"
+            assert command.run(*RUNS[name], "--out", path) == 0
+            outcomes[name] = outcome(path)
+        return outcomes[name]
+
+    return find
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(name, command, undisturbed, tmp_path):
+    """Saving after every step, so that many kills fall into a save. A run that gets through is followed by another."""
+    moments = random.Random(0)
+    kills, finished = 0, []
+    while kills < KILLS or not finished:
+        path = tmp_path / f"run{len(finished)}"
+        command.start(*RUNS[name], "--out", path, "--save-every", "0", "--resume")
+        if kills < KILLS:
+            time.sleep(moments.uniform(0, 0.4))
+            command.signal(signal.SIGKILL)
+        status = command.wait()
+        assert status in (0, -signal.SIGKILL), command.log.read_text()
+        if status == 0:
+            finished.append(path)
+        kills += status != 0
+    for path in finished:
+        assert outcome(path) == undisturbed(name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", ["spl, level data", "two networks with BatchNorm and dropout"])
+def test_a_signal_leaves_a_state_to_go_on_from(name, number, command, undisturbed, tmp_path):
+    path = tmp_path / "run"
+    command.start(*RUNS[name], "--out", path)
+    deadline = time.monotonic() + 30
+    while not (path / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    command.signal(number)
+    assert command.wait() == 130
+    said = command.log.read_text()
+    assert "stopped in epoch" in said
+    assert "--resume" in said
+    assert "Traceback" not in said
+    assert not read_folder(path).finished
+    assert len(read_folder(path).states()) == 1
+    assert command.run(*RUNS[name], "--out", path, "--resume") == 0
+    assert outcome(path) == undisturbed(name)
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 7, 8])
+def test_a_run_goes_on_from_any_step(step, faces, stop_at, tmp_path):
+    """In the middle of an epoch, and where one ends: an epoch of these has 4 steps."""
+    run = faces(epochs=3, preset="authors")
+    stop_at(run, tmp_path / "run", step)
+    train(run, tmp_path / "run", resume=True)
+    train(run, tmp_path / "whole")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_the_seconds_before_a_stop_count(digits, stop_at, tmp_path):
+    folder = stop_at(digits(), tmp_path / "run", 30)
+    before = folder.load_state()[1]["seconds"]
+    assert train(digits(), tmp_path / "run", resume=True).summary["seconds"] > before > 0
+
+
+def test_a_finished_run_is_read_and_not_trained_again(digits, tmp_path):
+    path = tmp_path / "run"
+    first = train(digits(), path)
+    before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
+    again = train(digits(), path, resume=True)
+    assert again.summary == first.summary
+    assert again.history == first.history
+    assert all(again.weights[name].equal(tensor) for name, tensor in first.weights.items())
+    assert again.ledger.score_sum.equal(first.ledger.score_sum)
+    assert {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before
+
+
+def test_resume_starts_a_run_that_is_not_there(digits, tmp_path):
+    started = train(digits(), tmp_path / "no" / "such" / "folder", resume=True)
+    assert started.weights.keys() == train(digits()).weights.keys()
+    assert read_folder(tmp_path / "no" / "such" / "folder").finished
+
+
+@pytest.mark.parametrize(
+    "left", [[], ["state"], ["state/lock"], ["config.json.part"], ["state/lock", "config.json.part"]]
+)
+def test_a_run_killed_before_it_wrote_anything_can_be_started(digits, tmp_path, left):
+    path = tmp_path / "run"
+    path.mkdir()
+    for name in left:
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).mkdir() if name == "state" else (path / name).write_text("{")
+    train(digits(epochs=1), path)
+    assert json.loads((path / "config.json").read_text()) == digits(epochs=1).to_json()

@@ -17,9 +17,9 @@ from gradsieve.errors import InputError
 from gradsieve.methods import METHODS
 from gradsieve.models import MODELS
 from gradsieve.schedule import SCHEDULES
-from gradsieve.train.folder import read_folder
-from gradsieve.train.loop import train
-from gradsieve.train.run import make_run
+from gradsieve.training.folder import read_folder
+from gradsieve.training.loop import train
+from gradsieve.training.run import make_run
 
 TINY = ["train", "--data=digits", "--epochs=2", "--model-option=hidden=[8]"]
 
@@ -33,7 +33,8 @@ class Answer(NamedTuple):
 @pytest.fixture
 def gradsieve(monkeypatch, capsys):
     """The command, in this process."""
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main() sets its own
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main() sets its own,
+    monkeypatch.setattr(sys, "path", [*sys.path])  # and adds to this
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["gradsieve", *map(str, arguments)])

@@ -20,7 +20,7 @@ LAYERS = [  # a module may import from its own layer and from those above it in 
     {"method"},
     {"methods"},
     {"metrics", "theory"},
-    {"train"},
+    {"training"},
     {"report", "experiments"},
     {"cli"},
     {"__init__", "__main__"},
@@ -63,6 +63,11 @@ def test_every_module_has_its_place():
     assert {part_of(path) for path in FILES} == PLACE.keys()
 
 
+def test_no_module_hides_a_public_name():
+    """Once a module is imported, it is what the package's attribute of that name gives."""
+    assert not PLACE.keys() & set(gradsieve.__all__)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_module_imports_from_a_later_layer(path):
     later = {part for part in imported_parts(path) if PLACE[part] > PLACE[part_of(path)]}
@@ -73,13 +78,13 @@ def test_the_check_sees_imports_inside_functions_and_not_those_for_types(tmp_pat
     file = tmp_path / "module.py"
     file.write_text(
         "from gradsieve import ranks, seeds\nimport gradsieve.cli\n"
-        "if TYPE_CHECKING:\n    from gradsieve.train import run\n"
+        "if TYPE_CHECKING:\n    from gradsieve.training import run\n"
         "def f():\n    from gradsieve.data.table import load\n"
     )
     assert set(imported_parts(file)) == {"ranks", "seeds", "cli", "data"}
 
 
-KNOWS_NO_METHOD = [path for path in FILES if part_of(path) in ("train", "method")]
+KNOWS_NO_METHOD = [path for path in FILES if part_of(path) in ("training", "method")]
 
 
 @pytest.mark.parametrize("path", KNOWS_NO_METHOD, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)  # a snippet that is a file
 # The set-up of a checkout, and what the rest of the suite runs anyway.
 NOT_HERE = ("make", "git", "pip", "cd", "gradsieve demo")
 
@@ -31,6 +32,8 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=lambda page: page.name)
 def test_commands_run(page, tmp_path):
+    for name, code in FILE.findall(page.read_text()):
+        (tmp_path / name).write_text(code)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for line in "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines():
         command = line.split(" #")[0].strip()

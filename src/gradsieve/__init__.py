@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gradsieve.scores.loss_gradient import loss_gradient_norm
     from gradsieve.scores.row_gradients import row_gradient_norms
     from gradsieve.selection import keep_smallest
-    from gradsieve.train.loop import Result, train
-    from gradsieve.train.run import Run, make_run
+    from gradsieve.training.loop import Result, train
+    from gradsieve.training.run import Run, make_run
 
 __version__ = "0.1.0"
 
@@ -30,14 +30,14 @@ _PLACES = {
     "METHODS": "gradsieve.methods",
     "MODELS": "gradsieve.models",
     "Method": "gradsieve.method",
-    "Result": "gradsieve.train.loop",
-    "Run": "gradsieve.train.run",
+    "Result": "gradsieve.training.loop",
+    "Run": "gradsieve.training.run",
     "keep_smallest": "gradsieve.selection",
     "loss_gradient_norm": "gradsieve.scores.loss_gradient",
-    "make_run": "gradsieve.train.run",
+    "make_run": "gradsieve.training.run",
     "row_gradient_norms": "gradsieve.scores.row_gradients",
     "row_losses": "gradsieve.scores.loss",
-    "train": "gradsieve.train.loop",
+    "train": "gradsieve.training.loop",
 }
 
 __all__ = [

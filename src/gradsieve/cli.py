@@ -85,8 +85,8 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print result.json instead of words.")] = False,
 ) -> None:
     """Train one network (or two) on corrupted targets, test on clean ones, and leave a folder with all of it."""
-    from gradsieve.train.loop import Interrupted, run_label, train
-    from gradsieve.train.run import make_run
+    from gradsieve.training.loop import Interrupted, run_label, train
+    from gradsieve.training.run import make_run
 
     run = make_run(
         data,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gradsieve.report.curves import draw_curves
-from gradsieve.train.files import write_json
-from gradsieve.train.loop import Result, train
-from gradsieve.train.run import Run, make_run
+from gradsieve.training.files import write_json
+from gradsieve.training.loop import Result, train
+from gradsieve.training.run import Run, make_run
 
 METHODS = ("standard", "prl-l", "co-prl-l")
 CLEAN = "clean reference"

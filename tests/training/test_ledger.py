@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from gradsieve.counts import keep_count
-from gradsieve.train.ledger import Ledger
-from gradsieve.train.loop import train
-from gradsieve.train.setting import prepare
+from gradsieve.training.ledger import Ledger
+from gradsieve.training.loop import train
+from gradsieve.training.setting import prepare
 
 STEPS, BATCH, ROWS = 22, 64, 1437  # of the digits in batches of 64; 29 rows of each epoch stay over
 

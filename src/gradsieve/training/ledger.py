@@ -46,6 +46,10 @@ class Ledger:
         """How much of the time each row was dropped."""
         return self.dropped / self.judged.clamp(min=1)
 
+    def cpu(self) -> Ledger:
+        """The same ledger in host memory."""
+        return Ledger(**{name: column.cpu() for name, column in self.tensors().items()})
+
     def tensors(self) -> dict[str, Tensor]:
         """The columns by name, for saving."""
         return {"judged": self.judged, "dropped": self.dropped, "score_sum": self.score_sum}

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from gradsieve.data.dataset import Rows
-from gradsieve.train.feed import Feed, as_float, epoch_order
-from gradsieve.train.loop import Trainer, reproducible, start
-from gradsieve.train.progress import Progress
-from gradsieve.train.setting import prepare
+from gradsieve.training.feed import Feed, as_float, epoch_order
+from gradsieve.training.loop import Trainer, reproducible, start
+from gradsieve.training.progress import Progress
+from gradsieve.training.setting import prepare
 
 CPU = torch.device("cpu")
 

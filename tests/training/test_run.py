@@ -10,7 +10,7 @@ from gradsieve.data import DATASETS
 from gradsieve.errors import InputError
 from gradsieve.method import make_method
 from gradsieve.methods import METHODS
-from gradsieve.train.run import Run, make_run
+from gradsieve.training.run import Run, make_run
 
 
 @pytest.mark.parametrize("data", ["digits", "landmarks", "cifar10", "mnist"])

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradsieve.train.ledger import Ledger
-from gradsieve.train.tally import Tally
+from gradsieve.training.ledger import Ledger
+from gradsieve.training.tally import Tally
 
 
 @dataclass

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradsieve.method import Selection
-from gradsieve.train.feed import Batch
+from gradsieve.training.feed import Batch
 
 
 @dataclass

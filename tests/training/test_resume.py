@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from gradsieve.train.folder import read_folder
-from gradsieve.train.loop import train
+from gradsieve.training.folder import read_folder
+from gradsieve.training.loop import train
 
 COMMON = ["train", "--epochs", "4", "--ramp", "2", "--json"]
 DIGITS = [

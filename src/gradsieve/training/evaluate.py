@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gradsieve.data import Task
 from gradsieve.metrics import METRICS
 from gradsieve.scores.form import scoring_form
-from gradsieve.train.feed import as_float
+from gradsieve.training.feed import as_float
 
 BATCH = 1000  # rows a forward; test images of CIFAR come out even
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradsieve.train.folder import RunFolder
-from gradsieve.train.interrupt import Interrupted
-from gradsieve.train.loop import Trainer, reproducible, start
-from gradsieve.train.progress import Progress
-from gradsieve.train.run import Run, make_run
-from gradsieve.train.setting import prepare
+from gradsieve.training.folder import RunFolder
+from gradsieve.training.interrupt import Interrupted
+from gradsieve.training.loop import Trainer, reproducible, start
+from gradsieve.training.progress import Progress
+from gradsieve.training.run import Run, make_run
+from gradsieve.training.setting import prepare
 
 # Forks a process per command, so that torch is imported once. A child is not reaped before its end is asked
 # for: until then its number cannot become another process's, and a signal to it is safe.
@@ -26,7 +26,7 @@ FORKER = """
 import json, os, sys
 import sklearn.datasets, torch, torch._dynamo  # the last is what a first optimizer imports
 torch.set_num_threads(1)
-import gradsieve.train.loop
+import gradsieve.training.loop
 from gradsieve.cli import main
 
 for line in sys.stdin:

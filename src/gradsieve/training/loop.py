@@ -19,18 +19,18 @@ from gradsieve import ranks, seeds
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.metrics import METRICS
 from gradsieve.theory import check_breakdown
-from gradsieve.train.evaluate import predict, test_metric
-from gradsieve.train.feed import Feed, epoch_order
-from gradsieve.train.folder import RunFolder, open_folder
-from gradsieve.train.interrupt import Interrupted, stop_request
-from gradsieve.train.ledger import Ledger
-from gradsieve.train.probe import Probe
-from gradsieve.train.progress import Progress, make_progress
-from gradsieve.train.run import Run
-from gradsieve.train.setting import Setting, prepare, require_statistics
-from gradsieve.train.state import State
-from gradsieve.train.tally import Tally
-from gradsieve.train.versions import versions
+from gradsieve.training.evaluate import predict, test_metric
+from gradsieve.training.feed import Feed, epoch_order
+from gradsieve.training.folder import RunFolder, open_folder
+from gradsieve.training.interrupt import Interrupted, stop_request
+from gradsieve.training.ledger import Ledger
+from gradsieve.training.probe import Probe
+from gradsieve.training.progress import Progress, make_progress
+from gradsieve.training.run import Run
+from gradsieve.training.setting import Setting, prepare, require_statistics
+from gradsieve.training.state import State
+from gradsieve.training.tally import Tally
+from gradsieve.training.versions import versions
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def finish(setting: Setting, state: State, folder: RunFolder | None) -> Result:
     weights = {name: tensor.detach().cpu() for name, tensor in state.weights().items()}
     if folder is not None:
         summary = folder.finish(summary, weights, state.ledger.tensors())
-    return Result(summary, state.history, weights, state.ledger)
+    return Result(summary, state.history, weights, state.ledger.cpu())
 
 
 def read_result(folder: RunFolder) -> Result:

@@ -20,8 +20,8 @@ from gradsieve.models.build import build
 from gradsieve.schedule import plan
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.loss import Criterion
-from gradsieve.train.feed import as_float
-from gradsieve.train.run import Run
+from gradsieve.training.feed import as_float
+from gradsieve.training.run import Run
 
 CRITERIA: dict[Task, Criterion] = {"classification": F.cross_entropy, "regression": F.mse_loss}
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from gradsieve.errors import GradsieveError, InputError
-from gradsieve.train.feed import epoch_order
-from gradsieve.train.folder import read_folder
-from gradsieve.train.loop import Trainer, reproducible, start, train
-from gradsieve.train.progress import Progress
-from gradsieve.train.run import make_run
-from gradsieve.train.setting import prepare
+from gradsieve.training.feed import epoch_order
+from gradsieve.training.folder import read_folder
+from gradsieve.training.loop import Trainer, reproducible, start, train
+from gradsieve.training.progress import Progress
+from gradsieve.training.run import make_run
+from gradsieve.training.setting import prepare
 
 
 def same(one, other):

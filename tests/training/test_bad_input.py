@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gradsieve.errors import GradsieveError, InputError
-from gradsieve.train.loop import train
-from gradsieve.train.run import make_run
+from gradsieve.training.loop import train
+from gradsieve.training.run import make_run
 
 GOOD_ROWS = [f"{i % 7},{i * i % 11},{i % 3 + i % 5}" for i in range(40)]
 

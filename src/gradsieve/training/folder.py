@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
-from gradsieve.train.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
-from gradsieve.train.run import Run
+from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
+from gradsieve.training.run import Run
 
 try:
     import fcntl

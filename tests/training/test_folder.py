@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from gradsieve.errors import CheckpointError, GradsieveError, RunFolderError
-from gradsieve.train.files import read_tensors, write_whole
-from gradsieve.train.folder import RunFolder, open_folder, read_folder
-from gradsieve.train.loop import train
+from gradsieve.training.files import read_tensors, write_whole
+from gradsieve.training.folder import RunFolder, open_folder, read_folder
+from gradsieve.training.loop import train
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from gradsieve import seeds
 from gradsieve.method import Method
 from gradsieve.theory import gradient_error, probe_rows
-from gradsieve.train.feed import as_float
-from gradsieve.train.setting import Setting
+from gradsieve.training.feed import as_float
+from gradsieve.training.setting import Setting
 
 ROWS = 64  # the Jacobian of every row is looked at: few rows, the same in every epoch
 

@@ -13,7 +13,7 @@ from gradsieve.training.loop import Result, train
 from gradsieve.training.run import Run, make_run
 
 METHODS = ("standard", "prl-l", "co-prl-l")
-CLEAN = "clean reference"
+CLEAN = "clean targets"
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Task:
 
 
 TASKS = (
-    Task("digits, 40 % wrong (accuracy)", "digits", "symmetric", 0.4, 0.45),
-    Task("landmarks, 30 % linadv (R2)", "landmarks", "linadv", 0.3, 0.35),
+    Task("digits, 40 % wrong", "digits", "symmetric", 0.4, 0.45),
+    Task("landmarks, 30 % wrong", "landmarks", "linadv", 0.3, 0.35),
 )
 
 
@@ -58,7 +58,9 @@ def run_demo(out: Path, seed: int = 0) -> list[dict[str, Any]]:
             for name, run in demo_runs(task, seed).items()
         }
         records += [row(task, name, results) for name in results]
-        panels[task.title] = {name: [record["test"] for record in r.history] for name, r in results.items()}
+        panels[f"{task.title} ({results[CLEAN].metric})"] = {
+            name: [record["test"] for record in r.history] for name, r in results.items()
+        }
     draw_curves(panels, out / "curves.png")
     write_json(out / "table.json", records)
     print_table(records)
@@ -73,7 +75,7 @@ def row(task: Task, name: str, results: dict[str, Result]) -> dict[str, Any]:
         "task": task.title,
         "method": name,
         "metric": result.metric,
-        "last": result.last,
+        "test": result.last,
         "recovered": None if name in ("standard", CLEAN) else recovered(standard, result.last, clean),
         "purity": result.purity,
         "seconds": result.summary["seconds"],
@@ -83,24 +85,27 @@ def row(task: Task, name: str, results: dict[str, Result]) -> dict[str, Any]:
 def print_table(records: list[dict[str, Any]]) -> None:
     """The table for people."""
     try:
+        from rich import box
         from rich.console import Console
         from rich.table import Table
     except ImportError:
         print(json.dumps(records, indent=2))
         return
-    caption = "test: on clean rows. recovered: of what standard lost. purity: share of clean rows among the kept."
-    table = Table(caption=caption, caption_justify="left")
-    for column in ("trained on", "method", "test", "recovered", "purity", "seconds"):
-        table.add_column(column, justify="left" if column in ("trained on", "method") else "right", no_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, padding=0, collapse_padding=True)
+    for column in ("task", "trained with", "metric", "test", "recovered", "purity", "seconds"):
+        is_text = column in ("task", "trained with", "metric")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
     for record in records:
-        share = "" if record["recovered"] is None else f"{record['recovered']:.0%}"
         table.add_row(
             record["task"] if record["method"] == METHODS[0] else "",
             record["method"],
-            f"{record['last']:.3f}",
-            share,
+            record["metric"],
+            f"{record['test']:.3f}",
+            "" if record["recovered"] is None else f"{record['recovered']:.0%}",
             f"{record['purity']:.3f}",
             f"{record['seconds']:.1f}",
             end_section=record["method"] == CLEAN,
         )
     Console().print(table)
+    print("test: on clean rows.  recovered: of what standard lost to the wrong targets.")
+    print("purity: share of right targets among the rows trained on.")

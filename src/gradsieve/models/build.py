@@ -36,4 +36,5 @@ def build(name: str, input_shape: Sequence[int], outputs: int, options: Mapping[
     except GradsieveError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:  # a word where a number belongs, a negative size
-        raise InputError(f"{name} cannot be built with the options {dict(options)} ({error}).") from error
+        reason = str(error).splitlines()[0]  # some of torch's go on with a list of signatures
+        raise InputError(f"{name} cannot be built with the options {dict(options)} ({reason}).") from error

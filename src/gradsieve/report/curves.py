@@ -21,7 +21,7 @@ def draw_curves(panels: Mapping[str, Curves], path: Path, *, lowest: float = -0.
     FigureCanvasAgg(figure)
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for label, values in curves.items():
-            style = "--" if label.startswith("clean") else "-"
+            style = "--" if "clean" in label else "-"
             name = label if max(values) >= lowest else f"{label} (below the picture: {values[-1]:.1f})"
             axes.plot(range(1, len(values) + 1), values, style, label=name, linewidth=1.6)
         low = min((value for values in curves.values() for value in values if value >= lowest), default=lowest)
@@ -29,6 +29,6 @@ def draw_curves(panels: Mapping[str, Curves], path: Path, *, lowest: float = -0.
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("epoch")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="lower right")
+        axes.legend(fontsize=8, loc="best")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -60,10 +60,18 @@ class State:
         """Become the state that was saved."""
         for number, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
             network.load_state_dict(under(tensors, f"weights.network{number}."))
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             values: dict[int, dict[str, Tensor]] = {}
             for name, tensor in under(tensors, f"optimizer{number}.").items():
-                parameter, _, entry = name.partition(".")
-                values.setdefault(int(parameter), {})[entry] = tensor
+                index, _, entry = name.partition(".")
+                parameter = parameters[int(index)]
+                # Fused optimizers want their state laid out in memory as the parameter is (channels last on a GPU).
+                alike = (
+                    torch.empty_like(parameter.detach(), dtype=tensor.dtype)
+                    if tensor.shape == parameter.shape
+                    else None
+                )
+                values.setdefault(int(index), {})[entry] = tensor if alike is None else alike.copy_(tensor)
             optimizer.load_state_dict({**optimizer.state_dict(), "state": values})
         for part, record in (("ledger.", self.ledger), ("tally.", self.tally)):
             for name, tensor in under(tensors, part).items():

@@ -74,7 +74,7 @@ def check_task(name: str, tasks: tuple[Task, ...], inputs: Tensor, targets: Tens
 
         fitting = ", ".join(other for other, entry in CORRUPTIONS.items() if task in entry.tasks)
         raise InputError(
-            f"{name} corrupts {' and '.join(tasks)} targets, but these are {targets.dtype} ({task}). "
+            f"corruption {name!r} is made for {' and '.join(tasks)}, but targets is {targets.dtype} ({task}). "
             f"For {task} there are: {fitting}."
         )
     if len(targets) == 0 or len(inputs) != len(targets):

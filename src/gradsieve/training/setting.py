@@ -87,17 +87,10 @@ def prepare(run: Run) -> Setting:
     data = DATASETS[run.data](Path(run.data_dir) if run.data_dir else None, **run.data_options)
     validate(data)
     method = make_method(run.method, METHODS, CRITERIA[data.task], data.task, run.method_options)
-    corruption = CORRUPTIONS[run.corruption]
-    if data.task not in corruption.tasks:
-        able = [name for name in CORRUPTIONS if data.task in CORRUPTIONS[name].tasks]
-        raise InputError(
-            f"corruption {run.corruption!r} is made for {' and '.join(corruption.tasks)}, but {run.data} is a "
-            f"{data.task} task. There: {', '.join(able)}."
-        )
     clean = data.train.targets
     # Wrong labels come from all classes, those too that no training row has.
     options = {"classes": data.outputs} if data.task == "classification" else {}
-    targets, is_corrupted = corruption(
+    targets, is_corrupted = CORRUPTIONS[run.corruption](
         data.train.inputs, clean, run.rate, seeds.generator(run.corruption_seed, "corruption"), **options
     )
     steps = len(clean) // min(run.batch_size, len(clean))

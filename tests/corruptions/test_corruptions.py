@@ -222,7 +222,7 @@ def test_what_no_corruption_can_work_on_is_refused(name, task):
 def test_targets_of_the_other_task_are_refused_with_the_names_that_fit(name):
     (task,) = CORRUPTIONS[name].tasks
     other = "regression" if task == "classification" else "classification"
-    with pytest.raises(InputError, match=f"{name} corrupts {task} .* For {other} there are: none, .*adversarial"):
+    with pytest.raises(InputError, match=f"'{name}' is made for {task}, .* For {other} there are: none, .*adversarial"):
         corrupt(name, *data(other, 10, 3, 0), 0.3)
 
 

@@ -45,11 +45,11 @@ def serves(*tasks: Task) -> Callable[[Any], Corruption]:
         def corruption(
             inputs: Tensor, targets: Tensor, rate: float, generator: torch.Generator, **options: Any
         ) -> Corrupted:
+            check_rate("rate", rate)
+            check_task(function.__name__, tasks, inputs, targets)
             for name in options:
                 if name not in known:
                     raise InputError(unknown(f"option of {function.__name__}", name, known))
-            check_rate("rate", rate)
-            check_task(function.__name__, tasks, inputs, targets)
             # On the CPU, where the generator is: the same seed means the same rows on every device.
             corrupted = function(inputs.cpu(), targets.cpu(), rate, generator, **options)
             return Corrupted(*(tensor.to(targets.device) for tensor in corrupted))

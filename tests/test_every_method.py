@@ -7,7 +7,8 @@ import torch
 
 from gradsieve.methods import METHODS
 from gradsieve.report.listing import listing
-from gradsieve.training.loop import Result, train
+from gradsieve.training.loop import train
+from gradsieve.training.result import Result
 from gradsieve.training.run import make_run
 
 PAIRS = [(name, task) for name in METHODS for task in METHODS[name].tasks]

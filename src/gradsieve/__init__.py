@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from gradsieve.scores.loss_gradient import loss_gradient_norm
     from gradsieve.scores.row_gradients import row_gradient_norms
     from gradsieve.selection import keep_smallest
-    from gradsieve.training.loop import Result, train
+    from gradsieve.training.loop import train
+    from gradsieve.training.result import Result
     from gradsieve.training.run import Run, make_run
 
 __version__ = "0.1.0"
@@ -30,7 +31,7 @@ _PLACES = {
     "METHODS": "gradsieve.methods",
     "MODELS": "gradsieve.models",
     "Method": "gradsieve.method",
-    "Result": "gradsieve.training.loop",
+    "Result": "gradsieve.training.result",
     "Run": "gradsieve.training.run",
     "keep_smallest": "gradsieve.selection",
     "loss_gradient_norm": "gradsieve.scores.loss_gradient",

@@ -137,6 +137,29 @@ def demo(
     run_demo(out, seed=seed)
 
 
+@app.command()
+def bench(
+    workload: Annotated[str, typer.Option(help="cnn9, cnn9-quarter, cnn9-quarter-group or mlp.")] = "mlp",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas; all that fit if not given.")] = "",
+    drop_rate: Annotated[float, typer.Option()] = 0.45,
+    turns: Annotated[int, typer.Option(help="Steps of each method, taken in turns.")] = 30,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """What a robust step costs on this machine, as a ratio to a plain one."""
+    from gradsieve.experiments.bench import bench, find_workload
+
+    chosen = [name.strip() for name in methods.split(",") if name.strip()]
+    measured = bench(find_workload(workload), chosen, drop_rate=drop_rate, turns=turns, device=device)
+    if as_json:
+        typer.echo(json.dumps(measured, indent=2))
+        return
+    typer.echo(f"{workload} on {measured['device']}, {measured['threads']} threads, drop rate {drop_rate:g}")
+    for name, row in measured["methods"].items():
+        spread = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
+        typer.echo(f"{name:18} {row['ms']:8.2f} ms   {row['ratio']:5.2f} x standard   (quartiles {spread})")
+
+
 def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:
     """``name=value`` arguments as a dictionary; a value that reads as JSON is what it says there."""
     options = {}

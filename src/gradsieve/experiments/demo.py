@@ -9,7 +9,8 @@ from typing import Any
 
 from gradsieve.report.curves import draw_curves
 from gradsieve.training.files import write_json
-from gradsieve.training.loop import Result, train
+from gradsieve.training.loop import train
+from gradsieve.training.result import Result
 from gradsieve.training.run import Run, make_run
 
 METHODS = ("standard", "prl-l", "co-prl-l")

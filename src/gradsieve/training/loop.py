@@ -7,10 +7,8 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,41 +24,11 @@ from gradsieve.training.interrupt import Interrupted, stop_request
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.probe import Probe
 from gradsieve.training.progress import Progress, make_progress
+from gradsieve.training.result import Result, finish, read_result
 from gradsieve.training.run import Run
-from gradsieve.training.setting import Setting, prepare, require_statistics
+from gradsieve.training.setting import Setting, make_optimizer, prepare, require_statistics
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
-from gradsieve.training.versions import versions
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run gave. ``summary`` is what result.json holds."""
-
-    summary: dict[str, Any]
-    history: list[dict[str, Any]]  # one record an epoch
-    weights: dict[str, Tensor]
-    ledger: Ledger
-
-    @property
-    def metric(self) -> str:
-        """What was measured on the test rows: accuracy or r2."""
-        return self.summary["metric"]
-
-    @property
-    def last(self) -> float:
-        """The metric after the last epoch, the mean over the networks."""
-        return number(self.summary["last"])
-
-    @property
-    def last10_mean(self) -> float:
-        """The mean of the metric over the last ten epochs."""
-        return number(self.summary["last10_mean"])
-
-    @property
-    def purity(self) -> float:
-        """The share of clean rows among those that the last epoch trained on."""
-        return self.summary["purity"]
 
 
 def train(
@@ -115,7 +83,7 @@ def start(setting: Setting) -> State:
     classes = setting.data.outputs if setting.data.task == "classification" else 0
     return State(
         networks,
-        setting.make_optimizers(networks),
+        [make_optimizer(network, setting.run.learning_rate) for network in networks],
         Ledger.empty(len(setting.data.train), setting.device),
         Tally.empty(classes, setting.device),
     )
@@ -240,42 +208,10 @@ class Trainer:
         self.saved_at = time.monotonic()
 
 
-def finish(setting: Setting, state: State, folder: RunFolder | None) -> Result:
-    """The result of a run that is done, written where it belongs."""
-    tests = [record["test"] for record in state.history]
-    last10 = tests[-10:]
-    summary: dict[str, Any] = {
-        "metric": METRICS[setting.data.task][0],
-        "last": tests[-1],
-        "last10_mean": statistics.fmean(last10),
-        "last10_std": torch.tensor(last10, dtype=torch.float64).std(correction=0).item(),  # pstdev breaks on NaN
-        "purity": state.history[-1]["purity"],
-        "corrupted": int(setting.is_corrupted.sum()),
-        "rows": len(setting.data.train),
-        "seconds": state.seconds,
-        "run": setting.run.to_json(),
-        "versions": versions(setting.device),
-    }
-    weights = {name: tensor.detach().cpu() for name, tensor in state.weights().items()}
-    if folder is not None:
-        summary = folder.finish(summary, weights, state.ledger.tensors())
-    return Result(summary, state.history, weights, state.ledger.cpu())
-
-
-def read_result(folder: RunFolder) -> Result:
-    """The result of a finished run, from its folder."""
-    return Result(folder.result(), folder.metrics(), folder.weights(), Ledger(**folder.ledger()))
-
-
 def run_label(run: Run) -> str:
     """A run in a few words."""
     corruption = "clean" if run.corruption == "none" else f"{run.corruption} {run.rate:g}"
     return f"{run.data} {corruption} {run.method}"
-
-
-def number(value: float | None) -> float:
-    """A figure of a summary: in JSON, NaN is null."""
-    return math.nan if value is None else value
 
 
 @contextmanager

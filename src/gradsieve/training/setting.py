@@ -21,7 +21,7 @@ from gradsieve.schedule import plan
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.loss import Criterion
 from gradsieve.training.feed import as_float
-from gradsieve.training.run import Run
+from gradsieve.training.run import Precision, Run
 
 CRITERIA: dict[Task, Criterion] = {"classification": F.cross_entropy, "regression": F.mse_loss}
 
@@ -61,24 +61,24 @@ class Setting:
                 # Not torch.manual_seed: it would reset the caller's generators on every GPU as well.
                 torch.default_generator.manual_seed(seeds.derive(self.run.seed, "weights", number))
                 network = build(self.run.model, shape, self.data.outputs, self.run.model_options)
-            networks.append(self.place(network))
+            networks.append(place(network, self.device, self.run.precision))
         return networks
 
-    def place(self, network: nn.Module) -> nn.Module:
-        """Onto the device, in the layout and precision that suit it."""
-        network = network.to(self.device)
-        if self.device.type == "cuda":
-            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        convolves = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in network.modules())
-        if self.run.precision == "bf16" or (self.run.precision == "auto" and self.device.type == "cuda" and convolves):
-            network.forward = torch.autocast(self.device.type, dtype=torch.bfloat16)(network.forward)
-        return network
 
-    def make_optimizers(self, networks: list[nn.Module]) -> list[torch.optim.Optimizer]:
-        return [
-            torch.optim.Adam(network.parameters(), lr=self.run.learning_rate, betas=(0.9, 0.999), fused=True)
-            for network in networks
-        ]
+def place(network: nn.Module, device: torch.device, precision: Precision) -> nn.Module:
+    """A network on its device, in the layout and precision that suit it: bf16 for convolutions on a GPU."""
+    network = network.to(device)
+    if device.type == "cuda":
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    convolves = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in network.modules())
+    if precision == "bf16" or (precision == "auto" and device.type == "cuda" and convolves):
+        network.forward = torch.autocast(device.type, dtype=torch.bfloat16)(network.forward)
+    return network
+
+
+def make_optimizer(network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+    """The optimizer of the paper's tables."""
+    return torch.optim.Adam(network.parameters(), lr=learning_rate, betas=(0.9, 0.999), fused=True)
 
 
 def prepare(run: Run) -> Setting:

@@ -1,7 +1,7 @@
 # Each target prepares what it needs: `make demo` and `make test` work on a bare clone.
 PYTHON ?= python3
 VENV ?= .venv
-# The versions we develop and test with. `make demo CONSTRAINTS=` takes the newest instead, with your own torch build.
+# The torch that we develop and test with. `make demo CONSTRAINTS=` takes the newest instead, with your own torch build.
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIN := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))

@@ -102,7 +102,7 @@ def test_the_list_for_machines_names_every_row_of_every_table(gradsieve):
     assert all(row["summary"] for rows in entries.values() for row in rows)
     assert all(row["tasks"] for kind in ("methods", "corruptions", "data") for row in entries[kind])
     options = {row["name"]: row["options"] for row in entries["methods"]}
-    assert options["bootstrap"]["trust"] == 0.8
+    assert options["bootstrap"] | {"form": "hard", "trust": None} == options["bootstrap"]
     assert options["spl"] == {"passes": "reforward", "scoring": "eval", "balanced": False, "level": "batch"}
     assert {row["name"]: row["options"] for row in entries["models"]}["mlp"]["norm"] == "none"
 

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,27 @@ def test_commands_run(page, tmp_path):
                 timeout=240,
             )
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def test_the_method_of_contributing_is_a_file_and_a_row_and_passes_the_common_tests(tmp_path):
+    """Do what the page says, to a copy of the source, and run what it says every row is put through."""
+    source = tmp_path / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    ((name, code),) = FILE.findall(page)
+    (row,) = re.findall(r'^"[\w-]+": "gradsieve\.methods\.[\w:.]+",$', page, re.MULTILINE)
+    methods = source / "gradsieve" / "methods"
+    (methods / name).write_text(code)
+    table = (methods / "__init__.py").read_text()
+    (methods / "__init__.py").write_text(table.replace('        "sever":', f'        {row}\n        "sever":'))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-k", "margin", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
+        + [str(ROOT / "tests" / name) for name in ("test_every_method.py", "test_method.py")],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 5

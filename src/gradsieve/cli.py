@@ -177,7 +177,7 @@ def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:
 def main() -> None:
     """Run the command; an error that we foresaw, like a warning, is one line and not a trace."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    sys.path.insert(0, os.getcwd())  # methods, models and schedules of yours: module:name
+    sys.path.append(os.getcwd())  # methods, models and schedules of yours: module:name
     try:
         app()
     except GradsieveError as error:

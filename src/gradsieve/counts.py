@@ -7,6 +7,7 @@ person wrote, or that a ramp computed from one, is a short fraction: we go back 
 from __future__ import annotations
 
 from fractions import Fraction
+from numbers import Real
 
 from gradsieve.errors import InputError
 
@@ -18,7 +19,7 @@ def exact(share: float) -> Fraction:
 
 def check_rate(name: str, rate: float) -> float:
     """``rate`` as a float in [0, 1), or an error that names the argument."""
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= rate < 1:
         raise InputError(f"{name} is {rate!r}, but a rate is a number from 0 up to, but not including, 1.")
     return float(rate)
 

@@ -11,7 +11,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ Passes = Literal["index", "reforward"]
 
 # Options that are numbers: which of them are allowed, and how to say it.
 Positive = Annotated[float, lambda value: value > 0, "a number above 0"]
-Share = Annotated[float, lambda value: 0 <= value <= 1, "a share from 0 to 1"]
+OptionalShare = Annotated[float | None, lambda value: 0 <= value <= 1, "a share from 0 to 1"]
 Count = Annotated[int, lambda value: value >= 0, "a whole number from 0 up"]
 
 
@@ -212,7 +213,8 @@ def check_options(method: Method) -> None:
     """Every option must hold a value of the kind that its annotation names."""
     hints = get_type_hints(type(method), include_extras=True)
     for field in dataclasses.fields(method):
-        value, hint = getattr(method, field.name), hints[field.name]
+        value = getattr(method, field.name)
+        hint = hints[field.name]
         fits, wanted = True, ""
         if get_origin(hint) is Literal:
             fits, wanted = value in get_args(hint), " or ".join(map(repr, get_args(hint)))
@@ -220,7 +222,8 @@ def check_options(method: Method) -> None:
             fits, wanted = isinstance(value, bool), "True or False"
         elif get_origin(hint) is Annotated:
             kind, within, wanted = get_args(hint)
-            is_kind = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
-            fits = is_kind and math.isfinite(value) and within(value)
+            is_kind = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+            is_left_out = value is None and NoneType in get_args(kind)
+            fits = is_left_out or (is_kind and math.isfinite(cast(float, value)) and within(value))
         if not fits:
             raise InputError(f"{field.name} is {value!r}, but {type(method).__name__} takes {wanted}.")

@@ -47,7 +47,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def summary(self, name: str) -> str:
         """One line of what the object says of itself."""
         entry = self[name]
-        return (getattr(entry, "summary", None) or entry.__doc__ or "").strip().split("\n")[0]
+        text = getattr(entry, "summary", None) or entry.__doc__ or ""
+        return text.strip().split("\n")[0].replace("``", "")
 
 
 def import_object(place: str) -> Any:

@@ -22,7 +22,7 @@ def keep_smallest(
     """Indices of the floor((1 - drop_rate) * N) rows with the smallest scores, at least one, ascending.
 
     ``ties`` decides between rows of equal score before their index does. With ``classes``, (N,), each
-    class loses about the same share and keeps at least its best row, while the total stays as exact.
+    class loses about the same share, its best row last of all, while the total stays as exact.
     """
     check_rate("drop_rate", drop_rate)
     return _keep(scores, ties, classes, lambda rows: keep_count(drop_rate, rows))

@@ -7,8 +7,11 @@ import time
 
 import pytest
 
-from gradsieve.training.folder import read_folder
-from gradsieve.training.loop import train
+from gradsieve.errors import CheckpointError
+from gradsieve.training.folder import open_folder, read_folder
+from gradsieve.training.loop import start, train
+from gradsieve.training.run import make_run
+from gradsieve.training.setting import prepare
 
 COMMON = ["train", "--epochs", "4", "--ramp", "2", "--json"]
 DIGITS = [
@@ -145,3 +148,19 @@ def test_a_run_killed_before_it_wrote_anything_can_be_started(digits, tmp_path, 
         (path / name).mkdir() if name == "state" else (path / name).write_text("{")
     train(digits(epochs=1), path)
     assert json.loads((path / "config.json").read_text()) == digits(epochs=1).to_json()
+
+
+def test_a_state_does_not_go_on_with_other_data(tmp_path):
+    """The same settings name the same file, but not what is in it."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 3}" for i in range(80)))
+    run = make_run("table", "prl-l", data_dir=str(rows), epochs=3, batch_size=16, drop_rate=0.2)
+    setting = prepare(run)
+    folder = open_folder(tmp_path / "run", run, resume=False)
+    folder.create()
+    state = start(setting)
+    folder.save_state(1, state.tensors(), state.meta())
+    folder.release()
+    rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(80)))
+    with pytest.raises(CheckpointError, match="other training rows"):
+        train(run, tmp_path / "run", resume=True)

@@ -31,4 +31,7 @@ def adversarial(
         return replace_rows(targets, rows, wrong.argmin(1))
     outputs = target_outputs(inputs, targets, generator, outputs)[rows]
     low, high = targets.aminmax(dim=0)  # (q,) each
-    return replace_rows(targets, rows, torch.where(high - outputs > outputs - low, high, low))
+    farther = torch.where(high - outputs > outputs - low, high, low)
+    # A row that has the farther end already would stay as it is: its wrong target is the other one.
+    same = (farther == targets[rows]).all(1, keepdim=True)
+    return replace_rows(targets, rows, torch.where(same, torch.where(farther == high, low, high), farther))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -138,6 +138,6 @@ CIFAR100 = Source(
     summary="CIFAR-100, 32x32 colour images, 100 classes; from its binary or python distribution",
     tasks=("classification",),
     load=partial(load_cifar, _CIFAR100),
-    recipe=_RECIPE,
+    recipe=replace(_RECIPE, ramp_of={"pairflip": 15}),
     layout=_CIFAR100.layout,
 )

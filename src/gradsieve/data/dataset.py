@@ -52,6 +52,7 @@ class Recipe:
     batch_size: int
     learning_rate: float
     ramp: int  # epochs until the drop rate is reached
+    ramp_of: Mapping[str, int] = field(default_factory=dict)  # the same for a corruption of its own
     model_options: Mapping[str, Any] = field(default_factory=dict)
 
 

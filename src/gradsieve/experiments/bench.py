@@ -1,6 +1,6 @@
 """What robust training costs on this machine: a step of every method beside a plain one, in one interleaved run.
 
-A step is all that a run does for a batch: scores, selection, forward, backward, update. The methods take turns, so
+A step is scores, selection, forward, backward and update, without a run's book-keeping. The methods take turns, so
 that whatever else the machine does meets all of them alike; a ratio is the median over turns of a method's time
 over Standard's time in the same turn.
 """
@@ -61,10 +61,13 @@ def make_step(workload: Workload, method: str, drop_rate: float, device: torch.d
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     rule = make_method(method, METHODS, CRITERIA[workload.task], workload.task, {})
     options = dict(workload.model_options)
-    networks = [
-        place(build(workload.model, workload.input_shape, workload.outputs, options), device, "auto")
-        for _ in range(rule.networks)
-    ]
+    with torch.random.fork_rng(devices=[]):
+        networks = [
+            place(build(workload.model, workload.input_shape, workload.outputs, options), device, "auto")
+            for _ in range(rule.networks)
+        ]
+    for network in networks:
+        rule.require(network, workload.batch_size, device)
     optimizers = [make_optimizer(network, 1e-3) for network in networks]
 
     def step() -> None:

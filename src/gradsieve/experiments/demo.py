@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,12 @@ def demo_runs(task: Task, seed: int) -> dict[str, Run]:
 
 
 def recovered(standard: float, robust: float, clean: float) -> float:
-    """The share of what plain training lost to the corruption that a method got back."""
-    return (robust - standard) / (clean - standard)
+    """The share of what plain training lost to the corruption that a method got back.
+
+    An R2 below 0, worse than the mean of the targets, counts as 0: the depth that it fell to is nobody's merit.
+    """
+    lost_from = max(standard, 0.0)
+    return (robust - lost_from) / (clean - lost_from)
 
 
 def run_demo(out: Path, seed: int = 0) -> list[dict[str, Any]]:
@@ -62,9 +65,9 @@ def run_demo(out: Path, seed: int = 0) -> list[dict[str, Any]]:
         panels[f"{task.title} ({results[CLEAN].metric})"] = {
             name: [record["test"] for record in r.history] for name, r in results.items()
         }
-    draw_curves(panels, out / "curves.png")
     write_json(out / "table.json", records)
     print_table(records)
+    draw_curves(panels, out / "curves.png")
     print(f"curves: {out / 'curves.png'}   runs: {out / f'seed{seed}'}")
     return records
 
@@ -85,13 +88,10 @@ def row(task: Task, name: str, results: dict[str, Result]) -> dict[str, Any]:
 
 def print_table(records: list[dict[str, Any]]) -> None:
     """The table for people."""
-    try:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        print(json.dumps(records, indent=2))
-        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, padding=0, collapse_padding=True)
     for column in ("task", "trained with", "metric", "test", "recovered", "purity", "seconds"):
         is_text = column in ("task", "trained with", "metric")
@@ -108,5 +108,5 @@ def print_table(records: list[dict[str, Any]]) -> None:
             end_section=record["method"] == CLEAN,
         )
     Console().print(table)
-    print("test: on clean rows.  recovered: of what standard lost to the wrong targets.")
+    print("test: on clean rows.  recovered: of what standard lost to the wrong targets (R2 from 0).")
     print("purity: share of right targets among the rows trained on.")

@@ -31,7 +31,7 @@ METHODS: Registry[type[Method]] = Registry(
         "coordinate-median": "gradsieve.methods.coordinate_median:CoordinateMedian",
         "sever": "gradsieve.methods.sever:Sever",
     },
-    needs=("drops_rows", "networks", "paper_passes", "tasks"),
+    needs=("drops_rows", "networks", "paper_passes", "schedule", "tasks"),
 )
 
 DEFAULT_METHOD = "prl-l"  # where nobody says otherwise

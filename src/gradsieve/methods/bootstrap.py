@@ -6,21 +6,25 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from gradsieve.data.dataset import Task
-from gradsieve.method import Method, Share
+from gradsieve.method import Method, OptionalShare
 from gradsieve.scores.loss import row_losses
 
 
 @dataclass(frozen=True)
 class Bootstrap(Method):
-    """Blend each given label with the predicted class (hard) or the predicted probabilities (soft)."""
+    """Blend each given label with the predicted class (hard) or the predicted probabilities (soft).
+
+    ``trust`` is the share of the given label: 0.8 in the hard form, as the authors have it, 0.95 in the soft one.
+    """
 
     form: Literal["hard", "soft"] = "hard"
-    trust: Share = 0.8  # the share of the given label
+    trust: OptionalShare = None
 
     tasks: ClassVar[tuple[Task, ...]] = ("classification",)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        detached = outputs.detach().float()
-        opinion = detached.argmax(1) if self.form == "hard" else detached.softmax(1)
+        # The soft opinion stays in the graph: its term is the entropy, and as a constant it would pull nowhere.
+        opinion = outputs.argmax(1) if self.form == "hard" else outputs.float().softmax(1)
+        trust = self.trust if self.trust is not None else {"hard": 0.8, "soft": 0.95}[self.form]
         given = row_losses(self.criterion, outputs, targets)
-        return self.trust * given + (1 - self.trust) * row_losses(self.criterion, outputs, opinion)
+        return trust * given + (1 - trust) * row_losses(self.criterion, outputs, opinion)

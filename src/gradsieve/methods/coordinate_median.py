@@ -1,6 +1,7 @@
 """The coordinate-wise median of the rows' gradients, the naive estimator for general corruption (section 3.2).
 
-Its error grows with the square root of the number of parameters, which is why the paper looks further.
+Its error grows with the square root of the number of parameters, which is why the paper looks further. It is slow, too:
+a median over the batch for every parameter, and rows x the largest parameter of memory.
 """
 
 from collections.abc import Sequence

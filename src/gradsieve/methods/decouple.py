@@ -1,4 +1,8 @@
-"""Decoupling (Malach and Shalev-Shwartz 2017): update where two networks disagree."""
+"""Decoupling (Malach and Shalev-Shwartz 2017): update where two networks disagree.
+
+Any drop rate above 0 switches it on after ``ramp`` epochs, whatever the rate; at 0 both networks train plainly. How
+many rows disagree is not known beforehand, so that a step waits for the device, as in no other method.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

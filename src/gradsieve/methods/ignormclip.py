@@ -16,7 +16,7 @@ from gradsieve.scores.row_gradients import row_gradient_norms
 class IgNormClip(Method):
     """Clip the norm of each row's gradient before the mean is taken."""
 
-    norm: Positive = 1.0
+    norm: Positive = 10.0  # the best of 0.1, 1, 5 and 10 on clean digits and landmarks
 
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
         (network,) = networks

@@ -1,4 +1,7 @@
-"""Min-SGD (Shah et al. 2020): of several rows, the one with the smallest loss makes the update."""
+"""Min-SGD (Shah et al. 2020): of several rows, the one with the smallest loss makes the update.
+
+One row a step learns little: take small batches, or small groups in them.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -5,12 +5,12 @@ the whole set between two full optimisations; here each batch is filtered before
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from gradsieve.method import Count, Look, Method, Passes, Scores, one_process
+from gradsieve.method import Look, Method, Passes, Scores, one_process
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.memory import require_memory, row_gradient_bytes
 from gradsieve.scores.row_gradients import row_pass
@@ -22,7 +22,7 @@ class Sever(Method):
     """Keep the rows whose gradient lies least along the direction in which the rows' gradients vary most."""
 
     passes: Literal["reforward"] = "reforward"
-    iterations: Count = 20  # of the power method
+    iterations: Annotated[int, lambda value: value >= 1, "a whole number from 1 up"] = 20  # of the power method
 
     drops_rows: ClassVar[bool] = True
     paper_passes: ClassVar[Passes] = "reforward"

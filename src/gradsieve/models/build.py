@@ -16,7 +16,8 @@ from gradsieve.registry import unknown
 def options_of(name: str) -> dict[str, Any]:
     """The options of the model ``name``, with what they are where nobody says otherwise."""
     parameters = signature(MODELS[name]).parameters.values()
-    return {each.name: each.default for each in parameters if each.kind is Parameter.KEYWORD_ONLY}
+    named = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return {each.name: each.default for each in list(parameters)[2:] if each.kind in named}
 
 
 def build(name: str, input_shape: Sequence[int], outputs: int, options: Mapping[str, Any] | None = None) -> nn.Module:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,7 +39,8 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     function, options = unpack(criterion)
     check_rows(function, outputs, targets)
     outputs, targets = widened(outputs), widened(targets)
-    elements = per_element(function)(outputs, targets, **options)
+    with clear_label_errors(function, outputs, targets, options):
+        elements = per_element(function)(outputs, targets, **options)
     if elements.dim() == 0 or len(elements) != len(outputs):
         raise InputError(
             f"The loss gives shape {tuple(elements.shape)} for {len(outputs)} rows, but a loss per row is "
@@ -84,12 +86,45 @@ def check_rows(function: Criterion, outputs: Tensor, targets: Tensor) -> None:
             f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}: "
             "the first dimension of both must be the rows of the batch."
         )
+    if function is F.cross_entropy:
+        check_labels(outputs, targets)
     elementwise = any(function is known for known in ELEMENTWISE)
     if elementwise and outputs.shape != targets.shape:
         raise InputError(
             f"outputs has shape {tuple(outputs.shape)} but targets {tuple(targets.shape)}: this loss "
             "compares them element by element. Reshape one of them, for example targets.view_as(outputs)."
         )
+
+
+def check_labels(outputs: Tensor, targets: Tensor) -> None:
+    """What cross-entropy takes: logits (N, C, ...) with classes (N, ...), or with probabilities of their shape."""
+    classes = outputs.shape[:1] + outputs.shape[2:]
+    wanted = outputs.shape if targets.is_floating_point() else classes
+    if outputs.dim() < 2 or targets.shape != wanted or (targets.dtype != torch.int64 and wanted is classes):
+        raise InputError(
+            f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}, {targets.dtype}, but "
+            "cross-entropy takes logits (N, C, ...) with int64 classes (N, ...) or with probabilities (N, C, ...)."
+        )
+
+
+@contextmanager
+def clear_label_errors(
+    function: Criterion, outputs: Tensor, targets: Tensor, options: dict[str, Any]
+) -> Iterator[None]:
+    """Say which label is out of range. Asked only when torch has failed: the check would read from the device."""
+    try:
+        yield
+    except (IndexError, RuntimeError) as error:
+        counted = labelled(function, targets, options)
+        outside = None if counted is None else counted & ((targets < 0) | (targets >= outputs.shape[1]))
+        if outside is None or not outside.any():
+            raise
+        place, classes = outside.nonzero()[0].tolist(), outputs.shape[1]
+        value = int(targets[tuple(place)])
+        raise InputError(
+            f"targets[{', '.join(map(str, place))}] is {value}, but the outputs have {classes} classes (0 to "
+            f"{classes - 1}). Correct the row, or pass ignore_index={value} to leave such rows out of the loss."
+        ) from error
 
 
 def per_element(function: Criterion) -> Criterion:

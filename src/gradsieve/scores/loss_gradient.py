@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradsieve.scores.loss import Criterion, check_rows, labelled, row_losses, unpack, widened
+from gradsieve.scores.loss import Criterion, check_rows, clear_label_errors, labelled, row_losses, unpack, widened
 
 
 def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -23,7 +23,8 @@ def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -
     check_rows(function, outputs, targets)
     form = next((form for known, form in CLOSED_FORMS.items() if known is function), None)
     if form is not None and options.keys() <= (form.__kwdefaults__ or {}).keys():
-        gradient = form(outputs, targets, **options)
+        with clear_label_errors(function, outputs, targets, options):
+            gradient = form(outputs, targets, **options)
     else:
         gradient = by_autograd(criterion, outputs, targets)
     return gradient.unsqueeze(1).flatten(1).norm(dim=1)

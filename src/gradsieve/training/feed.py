@@ -56,6 +56,7 @@ class Feed:
     def batches(self, order: Tensor, batch_size: int, first: int = 0) -> Iterator[Batch]:
         """Whole batches of ``order`` from number ``first`` on; a partial last one is left out: shapes stay static."""
         batch_size = min(batch_size, len(order))
+        order = order if self.resident else order.cpu()  # once: in a step it would wait for the device
         chunks = [order[i * batch_size : (i + 1) * batch_size] for i in range(first, len(order) // batch_size)]
         if self.resident:
             for rows in chunks:
@@ -66,11 +67,11 @@ class Feed:
     def streamed(self, chunks: list[Tensor]) -> Iterator[Batch]:
         """The next batch is gathered on the host while the device works on this one."""
         with ThreadPoolExecutor(1) as gatherer:
-            waiting = [gatherer.submit(self.gather, rows.cpu()) for rows in chunks[:2]]
+            waiting = [gatherer.submit(self.gather, rows) for rows in chunks[:2]]
             for number, rows in enumerate(chunks):
                 inputs, targets = waiting.pop(0).result()
                 if number + 2 < len(chunks):
-                    waiting.append(gatherer.submit(self.gather, chunks[number + 2].cpu()))
+                    waiting.append(gatherer.submit(self.gather, chunks[number + 2]))
                 yield self.prepare(
                     rows.to(self.device),
                     inputs.to(self.device, non_blocking=True),

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run that was asked to stop and left a state to go on from."""
+    """A run that was asked to stop; its folder, if it has one, holds a state to go on from."""
 
 
 class StopRequest:

@@ -1,8 +1,8 @@
-"""What happened to each row over a whole run, in 12 bytes a row."""
+"""What happened to each row over a whole run, in 16 bytes a row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -10,17 +10,18 @@ from torch import Tensor
 
 @dataclass
 class Ledger:
-    """Per row: how often it was judged, how often dropped, and the sum of its scores."""
+    """Per row: how often it was judged, dropped and scored, and the sum of its scores."""
 
     judged: Tensor  # (N,) int32; two networks judge a row twice
     dropped: Tensor  # (N,) int32
+    scored: Tensor  # (N,) int32; not every method scores every time
     score_sum: Tensor  # (N,) float32
 
     @classmethod
     def empty(cls, rows: int, device: torch.device | str = "cpu") -> Ledger:
         """A ledger in which nothing has happened."""
         judged = torch.zeros(rows, dtype=torch.int32, device=device)
-        return cls(judged, judged.clone(), torch.zeros(rows, device=device))
+        return cls(judged, judged.clone(), judged.clone(), torch.zeros(rows, device=device))
 
     def record(self, rows: Tensor, scores: Tensor | None, kept: Tensor) -> None:
         """Enter one network's judgement of a batch: its rows' numbers in the set, scores, and kept positions."""
@@ -30,6 +31,7 @@ class Ledger:
         self.judged[rows] += 1
         self.dropped[rows] += gone
         if scores is not None:
+            self.scored[rows] += 1
             self.score_sum[rows] += scores.float().nan_to_num(nan=torch.inf)
 
     def record_absent(self, rows: Tensor, scores: Tensor | None) -> None:
@@ -38,8 +40,8 @@ class Ledger:
 
     @property
     def mean_score(self) -> Tensor:
-        """The mean score of each row, 0 for one that was never judged."""
-        return self.score_sum / self.judged.clamp(min=1)
+        """The mean score of each row, 0 for one that was never scored."""
+        return self.score_sum / self.scored.clamp(min=1)
 
     @property
     def drop_share(self) -> Tensor:
@@ -52,4 +54,4 @@ class Ledger:
 
     def tensors(self) -> dict[str, Tensor]:
         """The columns by name, for saving."""
-        return {"judged": self.judged, "dropped": self.dropped, "score_sum": self.score_sum}
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -26,7 +26,7 @@ from gradsieve.training.probe import Probe
 from gradsieve.training.progress import Progress, make_progress
 from gradsieve.training.result import Result, finish, read_result
 from gradsieve.training.run import Run
-from gradsieve.training.setting import Setting, make_optimizer, prepare, require_statistics
+from gradsieve.training.setting import Setting, make_optimizer, prepare, require_outputs, require_statistics
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
 
@@ -79,6 +79,7 @@ def start(setting: Setting) -> State:
     networks = setting.make_networks()
     for network in networks:
         setting.method.require(network, min(setting.run.batch_size, len(setting.data.train)), setting.device)
+        require_outputs(setting, network)
         require_statistics(setting, network)
     classes = setting.data.outputs if setting.data.task == "classification" else 0
     return State(
@@ -86,6 +87,7 @@ def start(setting: Setting) -> State:
         [make_optimizer(network, setting.run.learning_rate) for network in networks],
         Ledger.empty(len(setting.data.train), setting.device),
         Tally.empty(classes, setting.device),
+        setting.fingerprint(),
     )
 
 
@@ -162,6 +164,7 @@ class Trainer:
                 absent[state.epoch_rows] = False
                 scores = self.method.scores(outputs(state.networks[0]), targets)
                 state.ledger.record_absent(everything[absent], scores.values[absent] if scores else None)
+                state.tally.add_absent(targets[absent], len(state.networks))
         return everything if state.epoch_rows is None else state.epoch_rows
 
     def end_epoch(self) -> None:

@@ -76,7 +76,4 @@ def make_progress(show: bool, label: str, epochs: int) -> Progress:
     """The display that suits where the output goes."""
     if not show:
         return Progress()
-    try:
-        return Bar(label, epochs) if sys.stdout.isatty() else Lines(label, epochs)
-    except ImportError:  # machines that only compute may lack rich
-        return Lines(label, epochs)
+    return Bar(label, epochs) if sys.stdout.isatty() else Lines(label, epochs)

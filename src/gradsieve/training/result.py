@@ -45,7 +45,7 @@ class Result:
     @property
     def purity(self) -> float:
         """The share of clean rows among those that the last epoch trained on."""
-        return self.summary["purity"]
+        return number(self.summary["purity"])
 
 
 def finish(setting: Setting, state: State, folder: RunFolder | None) -> Result:

@@ -113,7 +113,7 @@ def make_run(
         "epochs": recipe.epochs,
         "batch_size": recipe.batch_size,
         "learning_rate": recipe.learning_rate,
-        "ramp": recipe.ramp,
+        "ramp": recipe.ramp_of.get(corruption, recipe.ramp),
         "schedule": kind.schedule,
         "decay": "constant" if preset == "authors" else "linear",
         "corruption_seed": 0 if preset == "authors" else seed,
@@ -158,7 +158,7 @@ def check_run(run: Run) -> None:
         check_options(name, getattr(run, name))
     if run.rate > 0 and run.corruption == "none":
         raise InputError(f"rate is {run.rate}, but corruption is 'none': name the corruption that it is a rate of.")
-    check_batch(run)
+    check_batch(run, run.batch_size)
 
 
 def check_options(name: str, options: Any) -> None:
@@ -171,17 +171,17 @@ def check_options(name: str, options: Any) -> None:
         raise InputError(f"{name} is {options!r}, but must hold plain values by name ({error}).") from None
 
 
-def check_batch(run: Run) -> None:
+def check_batch(run: Run, rows: int) -> None:
     """A method that drops rows needs batches in which some go and some stay."""
     if not METHODS[run.method].drops_rows:
         return
-    if run.batch_size < 2:
+    if rows < 2:
         raise InputError(
-            f"batch_size is 1, but {run.method} compares the rows of a batch. Give it at least 2, "
-            "or take method 'standard'."
+            f"batch_size is {run.batch_size}: batches of 1 row, but {run.method} compares the rows of a batch. "
+            "Give it at least 2, or take method 'standard'."
         )
-    if (1 - exact(run.drop_rate)) * run.batch_size < 1:
+    if (1 - exact(run.drop_rate)) * rows < 1:
         raise InputError(
-            f"drop_rate {run.drop_rate} would keep no row of a batch of {run.batch_size}. "
+            f"drop_rate {run.drop_rate} would keep no row of a batch of {rows}. "
             "Use a larger batch_size or a smaller drop_rate."
         )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +21,10 @@ from gradsieve.method import Method, Scores, make_method
 from gradsieve.methods import METHODS
 from gradsieve.models.build import build
 from gradsieve.schedule import plan
-from gradsieve.scores.form import scoring_form
+from gradsieve.scores.form import Scoring, scoring_form
 from gradsieve.scores.loss import Criterion
 from gradsieve.training.feed import as_float
-from gradsieve.training.run import Precision, Run
+from gradsieve.training.run import Precision, Run, check_batch
 
 CRITERIA: dict[Task, Criterion] = {"classification": F.cross_entropy, "regression": F.mse_loss}
 
@@ -51,6 +54,14 @@ class Setting:
             return self.run.learning_rate
         left = (self.run.epochs - epoch + 1) / self.run.epochs
         return self.run.learning_rate * min(1.0, left / 0.6)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the training rows: a state must not go on with other data."""
+        digest = hashlib.sha256()
+        for tensor in (self.data.train.inputs, self.data.train.targets):
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()
 
     def make_networks(self) -> list[nn.Module]:
         """The networks at their start, each from a stream of its own."""
@@ -88,11 +99,14 @@ def prepare(run: Run) -> Setting:
     validate(data)
     method = make_method(run.method, METHODS, CRITERIA[data.task], data.task, run.method_options)
     clean = data.train.targets
+    corruption = CORRUPTIONS[run.corruption]
     # Wrong labels come from all classes, those too that no training row has.
-    options = {"classes": data.outputs} if data.task == "classification" else {}
-    targets, is_corrupted = CORRUPTIONS[run.corruption](
+    knows_classes = "classes" in inspect.signature(corruption).parameters
+    options = {"classes": data.outputs} if knows_classes and data.task == "classification" else {}
+    targets, is_corrupted = corruption(
         data.train.inputs, clean, run.rate, seeds.generator(run.corruption_seed, "corruption"), **options
     )
+    check_batch(run, min(run.batch_size, len(clean)))
     steps = len(clean) // min(run.batch_size, len(clean))
     length = run.epochs * (steps if run.schedule_unit == "step" else 1)
     return Setting(
@@ -107,6 +121,19 @@ def prepare(run: Run) -> Setting:
     )
 
 
+def require_outputs(setting: Setting, network: nn.Module) -> None:
+    """A network must be trainable and answer a row with as many numbers as there are classes or targets."""
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise InputError(f"model {setting.run.model!r} has no trainable parameter.")
+    outputs = answer_to_one_row(setting, network, "eval")
+    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    if shape != (1, setting.data.outputs):
+        raise InputError(
+            f"model {setting.run.model!r} answers one row with {shape}, but {setting.run.data} needs a tensor of "
+            f"(1, {setting.data.outputs})."
+        )
+
+
 def require_statistics(setting: Setting, network: nn.Module) -> None:
     """BatchNorm may find no spread in a single row: where a pass that trains can be that small, try one."""
     run, method, train = setting.run, setting.method, setting.data.train
@@ -115,15 +142,20 @@ def require_statistics(setting: Setting, network: nn.Module) -> None:
         rows = len(method.select(Scores(torch.zeros(rows)), train.targets[:rows], max(setting.rates)))
     if rows > 1:
         return
-    devices = [setting.device] if setting.device.type == "cuda" else []
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=devices), scoring_form(network, "train"):
-            network(as_float(train.inputs[:1].to(setting.device)))
+        answer_to_one_row(setting, network, "train")
     except ValueError as error:
         raise InputError(
             f"batch_size {run.batch_size} and drop_rate {run.drop_rate} leave passes of one row, which the BatchNorm "
             f"of {run.model} cannot train on. Use larger batches, or the model option norm=group."
         ) from error
+
+
+def answer_to_one_row(setting: Setting, network: nn.Module, form: Scoring) -> Any:
+    """What a network says to the first row; neither its statistics nor anybody's random numbers notice."""
+    devices = [setting.device] if setting.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices=devices), scoring_form(network, form):
+        return network(as_float(setting.data.train.inputs[:1].to(setting.device)))
 
 
 def choose_device(name: str) -> torch.device:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradsieve.errors import CheckpointError
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.tally import Tally
 
@@ -20,6 +21,7 @@ class State:
     optimizers: list[torch.optim.Optimizer]
     ledger: Ledger
     tally: Tally
+    data_sha256: str  # of the training rows
     epoch: int = 1
     step: int = 0  # steps of this epoch that are done
     epoch_rows: Tensor | None = None  # where a method chose the epoch's rows at its start
@@ -54,10 +56,16 @@ class State:
 
     def meta(self) -> dict[str, Any]:
         """Everything that is not."""
-        return {"epoch": self.epoch, "step": self.step, "history": self.history, "seconds": self.seconds}
+        names = ("data_sha256", "epoch", "step", "history", "seconds")
+        return {name: getattr(self, name) for name in names}
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         """Become the state that was saved."""
+        if meta["data_sha256"] != self.data_sha256:
+            raise CheckpointError(
+                "The saved state was made with other training rows: the data has changed since. Put it back as it was, "
+                "or choose another --out."
+            )
         for number, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
             network.load_state_dict(under(tensors, f"weights.network{number}."))
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -5,6 +5,7 @@ The truth about corruption ends here: it is counted, and no method sees it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -44,12 +45,17 @@ class Tally:
                 add_counts(self.seen_of_class, batch.targets)
                 add_counts(self.kept_of_class, batch.targets[selection.kept])
 
+    def add_absent(self, targets: Tensor, networks: int) -> None:
+        """Count rows that a whole epoch left out: seen, and not kept."""
+        if len(self.seen_of_class):
+            add_counts(self.seen_of_class, targets, networks)
+
     def read(self) -> dict[str, Any]:
         """The figures of the epoch, for people and files."""
-        kept = max(1, int(self.kept))
+        kept = int(self.kept)
         figures: dict[str, Any] = {
             "loss": float(self.loss) / max(1, int(self.steps)),
-            "purity": 1 - int(self.kept_corrupted) / kept,
+            "purity": 1 - int(self.kept_corrupted) / kept if kept else math.nan,
         }
         if len(self.seen_of_class):  # a minority must not vanish silently
             figures["kept_share_of_class"] = (self.kept_of_class / self.seen_of_class.clamp(min=1)).tolist()
@@ -59,6 +65,6 @@ class Tally:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def add_counts(counts: Tensor, classes: Tensor) -> None:
+def add_counts(counts: Tensor, classes: Tensor, times: int = 1) -> None:
     """Add how often each class occurs. (``bincount`` would wait for the device to know the largest.)"""
-    counts.index_add_(0, classes, torch.ones_like(classes))
+    counts.index_add_(0, classes, torch.full_like(classes, times))

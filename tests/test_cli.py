@@ -5,12 +5,10 @@ import os
 import subprocess
 import sys
 import time
-import warnings
-from typing import NamedTuple
 
 import pytest
 
-from gradsieve.cli import main, pairs
+from gradsieve.cli import pairs
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS
 from gradsieve.errors import InputError
@@ -22,27 +20,6 @@ from gradsieve.training.loop import train
 from gradsieve.training.run import make_run
 
 TINY = ["train", "--data=digits", "--epochs=2", "--model-option=hidden=[8]"]
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def gradsieve(monkeypatch, capsys):
-    """The command, in this process."""
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main() sets its own,
-    monkeypatch.setattr(sys, "path", [*sys.path])  # and adds to this
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gradsieve", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return Answer(stop.value.code or 0, *capsys.readouterr())
-
-    return run
 
 
 def in_a_process(*arguments, **options):

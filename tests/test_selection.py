@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from gradsieve import selection
 from gradsieve.counts import keep_count
 from gradsieve.errors import InputError
 from gradsieve.selection import keep_first, keep_smallest
@@ -55,6 +57,25 @@ def test_kept_rows_are_those_of_a_plain_sort(batch, rate, use_ties, use_classes)
     )
     count = keep_count(rate, len(batch))
     assert kept.tolist() == by_python(scores, count, ties if use_ties else None, classes if use_classes else None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches, rate=rates, use_ties=st.booleans(), use_classes=st.booleans(), few_rows=st.sampled_from([0, 40]))
+def test_a_traced_selection_keeps_the_same_rows(batch, rate, use_ties, use_classes, few_rows):
+    """A compiler sees no values: neither a threshold's ties nor, if it is to pay, an order."""
+    scores, ties, classes = map(torch.tensor, zip(*batch, strict=True))
+
+    def keep(scores, ties, classes):
+        return keep_smallest(scores, rate, ties=ties if use_ties else None, classes=classes if use_classes else None)
+
+    usual, selection.FEW_ROWS = selection.FEW_ROWS, few_rows
+    try:
+        traced = make_fx(keep, tracing_mode="fake")(scores, ties, classes)
+    finally:
+        selection.FEW_ROWS = usual
+    assert torch.equal(traced(scores, ties, classes), keep(scores, ties, classes))
+    sorts = [node for node in traced.graph.nodes if "sort" in str(node.target)]
+    assert bool(sorts) == (use_classes or not few_rows)
 
 
 @many

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,9 @@ import typer
 
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS
+from gradsieve.data.published import PUBLISHED
 from gradsieve.errors import GradsieveError, InputError
+from gradsieve.experiments.experiment import PARTS
 from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.models import MODELS
 from gradsieve.schedule import SCHEDULES
@@ -24,6 +27,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+data_app = typer.Typer(help="Data sets: fetch public ones, check what is there.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 TABLES = {"methods": METHODS, "corruptions": CORRUPTIONS, "models": MODELS, "data": DATASETS, "schedules": SCHEDULES}
 
 
@@ -80,6 +85,8 @@ def train(
     data_option: Annotated[Pairs | None, typer.Option(help="name=value, for example target=price.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, plain or captured (each step one CUDA graph).")] = "auto",
+    compile: Annotated[str, typer.Option(help="torch.compile: auto (where it pays back), on or off.")] = "auto",
     bounds: Annotated[bool, typer.Option("--bounds", help="Measure the gradient's error beside its bound.")] = False,
     save_every: Annotated[float, typer.Option(help="Seconds between two resumable states.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print result.json instead of words.")] = False,
@@ -110,6 +117,8 @@ def train(
         schedule_unit=schedule_unit,
         device=device,
         precision=precision,
+        engine=engine,
+        compile=compile,
     )
     folder = out or Path("runs") / f"{run_label(run)}-seed{seed}".replace(" ", "-").replace(":", ".")
     try:
@@ -139,25 +148,132 @@ def demo(
 
 @app.command()
 def bench(
-    workload: Annotated[str, typer.Option(help="cnn9, cnn9-quarter, cnn9-quarter-group or mlp.")] = "mlp",
+    workload: Annotated[str, typer.Option(help="cnn9, cnn9-group, cnn9-quarter, cnn9-quarter-group or mlp.")] = "mlp",
     methods: Annotated[str, typer.Option(help="Names, separated by commas; all that fit if not given.")] = "",
     drop_rate: Annotated[float, typer.Option()] = 0.45,
-    turns: Annotated[int, typer.Option(help="Steps of each method, taken in turns.")] = 30,
+    turns: Annotated[int, typer.Option(help="Turns that the methods take.")] = 30,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    engine: Annotated[str, typer.Option(help="plain, captured or compiled; auto: the last on a GPU.")] = "auto",
+    peers: Annotated[bool, typer.Option("--peers", help="The authors' way, Opacus, torch.func beside ours.")] = False,
+    floors: Annotated[bool, typer.Option(help="The layers' products alone, and the parts of a step.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """What a robust step costs on this machine, as a ratio to a plain one."""
     from gradsieve.experiments.bench import bench, find_workload
 
     chosen = [name.strip() for name in methods.split(",") if name.strip()]
-    measured = bench(find_workload(workload), chosen, drop_rate=drop_rate, turns=turns, device=device)
+    options: dict[str, Any] = {"device": device, "engine": engine, "peers": peers, "floors": floors}
+    measured = bench(find_workload(workload), chosen, drop_rate=drop_rate, turns=turns, **options)
     if as_json:
         typer.echo(json.dumps(measured, indent=2))
         return
-    typer.echo(f"{workload} on {measured['device']}, {measured['threads']} threads, drop rate {drop_rate:g}")
-    for name, row in measured["methods"].items():
-        spread = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
-        typer.echo(f"{name:18} {row['ms']:8.2f} ms   {row['ratio']:5.2f} x standard   (quartiles {spread})")
+    from rich.console import Console
+
+    from gradsieve.report.bench_table import bench_table
+
+    Console().print(bench_table(workload, measured))
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help=names(PARTS))],
+    rows: Annotated[str, typer.Option(help="Such as CF10-pf-45,CF10-sym-50; all if not given.")] = "",
+    methods: Annotated[str, typer.Option(help="Separated by commas; the paper's if not given.")] = "",
+    seeds: Annotated[str, typer.Option(help="How many (3), which (2,5), or from where to where (4-6).")] = "",
+    preset: Annotated[str, typer.Option(help="authors, to train as their code does, or proper.")] = "authors",
+    data_dir: Annotated[Path | None, typer.Option(help="Where the files of the data sets are.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the grid; a name under runs/ if not given.")] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 1,
+    epochs: Annotated[int | None, typer.Option(help="Another length than the paper's; the report says so.")] = None,
+    data: Annotated[str | None, typer.Option(help="Another data set; rows are then sym-40, linadv-30, ...")] = None,
+    model_option: Annotated[Pairs | None, typer.Option(help="name=value, for example width=0.5.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    is_dry: Annotated[bool, typer.Option("--dry-run", help="Print the runs and how long they will take.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """A table or figure of the paper: run what is not finished yet, and set ours beside theirs."""
+    from gradsieve.experiments.grid import Choice, read_seeds
+    from gradsieve.experiments.grid_folder import default_folder
+    from gradsieve.experiments.reproduce import dry_run, reproduce
+
+    choice = Choice(
+        rows=listed(rows),
+        methods=listed(methods),
+        seeds=read_seeds(seeds) if seeds else (),
+        preset=preset,  # type: ignore[arg-type]  # checked where the runs are made
+        epochs=epochs,
+        data=data,
+        data_dir=str(data_dir) if data_dir else None,
+        model_options=pairs("--model-option", model_option),
+        device=device,
+    )
+    folder = out or default_folder(choice)
+    if is_dry:
+        plan = dry_run(experiment, choice, folder, jobs)
+        typer.echo(json.dumps(plan.to_json(), indent=1) if as_json else "\n".join(plan.lines()))
+        return
+    try:
+        records, failures = reproduce(experiment, choice, folder, jobs=jobs, show=not as_json)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped. What is finished is in {folder}; the same command goes on from there.", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(records, indent=1))
+    for name in records if not as_json else ():
+        page = folder / f"{name}.md"
+        typer.echo(f"{page.read_text()}\n{page}")
+    for cell, reason in failures:
+        typer.echo(f"{cell.label} has no result: {reason}", err=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def publish(
+    folder: Annotated[Path, typer.Argument(help="Folder of a grid, or a copy of the JSON files in it.")],
+    to: Annotated[Path, typer.Option(help="Folder of the published records.")] = Path("results"),
+) -> None:
+    """Add the records of a grid to those that are published; a figure that is there is never changed."""
+    from gradsieve.report.records import publish_folder
+
+    for path in publish_folder(folder, to):
+        typer.echo(path)
+
+
+@data_app.command("fetch")
+def fetch_command(
+    name: Annotated[str, typer.Argument(help=names(PUBLISHED))],
+    to: Annotated[Path, typer.Option(help="Folder of data sets, for --data-dir of other commands.")] = Path("data"),
+) -> None:
+    """Fetch a public data set, go on where a download broke off, and compare its SHA-256."""
+    from gradsieve.data.fetch import fetch
+
+    fetch(name, to, typer.echo)
+
+
+@data_app.command("check")
+def check_command(
+    folder: Annotated[Path, typer.Argument(help="Where the data sets are.")],
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Which data sets are complete in a folder, and which files of the others are missing or damaged."""
+    from gradsieve.data.check import check_folder
+
+    findings = check_folder(folder)
+    if as_json:
+        typer.echo(json.dumps([asdict(each) | {"state": each.state} for each in findings], indent=1))
+    for each in findings if not as_json else ():
+        note = f" in {each.where} ({each.checked})" if each.state == "complete" else ""
+        typer.echo(f"{each.name:10} {each.state}{note}")
+        for problem in each.problems:
+            typer.echo(f"{'':10} {problem}")
+    if any(each.problems for each in findings):
+        raise typer.Exit(1)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Names separated by commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ person wrote, or that a ramp computed from one, is a short fraction: we go back 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Real
 
 from gradsieve.errors import InputError
@@ -29,6 +30,7 @@ def part(rate: float, rows: int) -> int:
     return int(exact(rate) * rows)
 
 
+@lru_cache(maxsize=1024)  # fractions are slow, and a run asks for the same few counts in every step
 def keep_count(drop_rate: float, rows: int) -> int:
     """How many of ``rows`` stay when ``drop_rate`` of them go: floor((1 - rate) * rows), never 0."""
     return max(1, int((1 - exact(drop_rate)) * rows))

@@ -22,8 +22,10 @@ from gradsieve.counts import keep_count
 from gradsieve.data.dataset import Task
 from gradsieve.errors import InputError
 from gradsieve.registry import unknown
-from gradsieve.scores.form import Scoring, scoring_form
+from gradsieve.scores.form import Scoring
 from gradsieve.scores.loss import Criterion, row_losses
+from gradsieve.scores.recall import FirstPass, first_pass, take
+from gradsieve.scores.row_gradients import RowPass
 from gradsieve.selection import keep_smallest
 
 # "index": one forward over the batch, dropped rows leave the loss. "reforward": a forward to score, then a
@@ -48,6 +50,9 @@ class Look(NamedTuple):
 
     outputs: Tensor | None  # (N, ...)
     scores: Scores | None  # None where a method does not rank
+    trains: bool = False  # whether the outputs carry the graph of the pass that trains
+    first_pass: FirstPass | None = None  # where the pass that trains can go on from it
+    row_pass: RowPass | None = None  # where the gradients of the rows are at hand already
 
 
 class Selection(NamedTuple):
@@ -72,6 +77,7 @@ class Method:
     networks: ClassVar[int] = 1
     drops_rows: ClassVar[bool] = False  # whether the drop rate means anything to it
     paper_passes: ClassVar[Passes] = "index"  # what the authors' code does
+    decides_on_host: ClassVar[bool] = False  # whether a step reads from the device: such steps can't be captured
     schedule: ClassVar[str] = "ramp"  # how its drop rate sets in where a run does not say
 
     def __post_init__(self) -> None:
@@ -92,9 +98,12 @@ class Method:
 
     def look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
         """Score a batch in a pass of its own, before the one that trains."""
-        with torch.no_grad(), scoring_form(network, self.scoring):
-            outputs = network(inputs)
-        return Look(outputs, self.scores(outputs, targets))
+        first = first_pass(network, inputs, self.scoring)
+        return Look(first.outputs, self.scores(first.outputs, targets), first_pass=first)
+
+    def train_look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
+        """Score a batch in the one pass that trains."""
+        return self.plain_look(network, inputs, targets)
 
     def select(self, scores: Scores | None, targets: Tensor, drop_rate: float) -> Tensor:
         """The rows that one network would keep, ascending."""
@@ -110,6 +119,16 @@ class Method:
     def exchange(self, kept: list[Tensor]) -> list[Tensor]:
         """Who trains on whose selection."""
         return kept
+
+    def learn(self, network: nn.Module, look: Look, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        """Leave the gradient of ``rows`` in ``.grad``, from the look where that was the pass; return their loss."""
+        if look.trains and look.outputs is not None:
+            outputs = take(look.outputs, rows)
+        elif look.first_pass is not None:
+            outputs = look.first_pass.again(rows)
+        else:
+            outputs = network(take(inputs, rows))
+        return self.backward(network, self.losses(outputs, take(targets, rows)))
 
     def backward(self, network: nn.Module, losses: Tensor) -> Tensor:
         """Leave the gradient of the mean loss over the kept rows of all ranks in ``.grad``; return that loss."""
@@ -134,29 +153,30 @@ class Method:
 
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
         """Look, choose, and leave each network's gradient in ``.grad``: one batch, without the update."""
-        # Where nothing is dropped the pass that trains gives the scores too, and equals plain training bit for bit.
-        one_pass = self.passes == "index" or not self.drops(drop_rate, ranks.total(len(targets), targets.device))
-        if one_pass:
-            looks = [self.train_look(network, inputs, targets) for network in networks]
+        if not self.drops(drop_rate, ranks.total(len(targets), targets.device)):
+            see = self.plain_look  # the pass that trains gives the scores too, and equals plain training bit for bit
         else:
-            looks = [self.look(network, inputs, targets) for network in networks]
+            see = self.train_look if self.passes_of(networks) == "index" else self.look
+        looks = [see(network, inputs, targets) for network in networks]
         kept = self.choose(looks, targets, drop_rate)
         selections = []
         for network, look, rows in zip(networks, looks, kept, strict=True):
             loss = targets.new_zeros((), dtype=torch.float32)
             if len(rows):
-                trained = look.outputs if one_pass else None
-                outputs = network(take(inputs, rows)) if trained is None else take(trained, rows)
-                loss = self.backward(network, self.losses(outputs, take(targets, rows)))
+                loss = self.learn(network, look, inputs, targets, rows)
             elif ranks.world_size() > 1:
                 ranks.total(0, targets.device)  # the other ranks count their rows and wait for ours
             selections.append(Selection(look.scores.values if look.scores else None, rows, loss))
         return selections
 
-    def train_look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
+    def passes_of(self, networks: Sequence[nn.Module]) -> str:
+        """The passes that these networks get."""
+        return self.passes
+
+    def plain_look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
         """The forward pass that trains, with the scores that come for free."""
         outputs = network(inputs)
-        return Look(outputs, self.scores(outputs.detach(), targets))
+        return Look(outputs, self.scores(outputs.detach(), targets), trains=True)
 
     def drops(self, drop_rate: float, rows: int) -> bool:
         """Whether any of ``rows`` rows goes at this rate."""
@@ -182,11 +202,6 @@ def one_process(name: str) -> None:
         raise InputError(
             f"{name} needs the gradients of all rows in one process. Use prl-l or prl-g over several ranks."
         )
-
-
-def take(values: Tensor, rows: Tensor) -> Tensor:
-    """``values[rows]``, without the copy when ascending ``rows`` are all there are."""
-    return values if len(rows) == len(values) else values[rows]
 
 
 def make_method(

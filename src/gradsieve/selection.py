@@ -8,12 +8,16 @@ one rank would keep: trimming per rank keeps corrupted rows that happen to sit t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from gradsieve.counts import check_rate, keep_count
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, world_size
+
+FEW_ROWS = 4096  # up to here comparing all pairs is faster than sorting, on an H200
 
 
 def keep_smallest(
@@ -33,7 +37,7 @@ def keep_first(scores: Tensor, count: int, *, ties: Tensor | None = None) -> Ten
     return _keep(scores, ties, None, lambda rows: min(count, rows))
 
 
-def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of) -> Tensor:
+def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of: Callable[[int], int]) -> Tensor:
     if scores.dim() != 1:
         raise InputError(f"scores has shape {tuple(scores.shape)}, but must be one score per row, (N,).")
     for name, values in (("ties", ties), ("classes", classes)):
@@ -41,19 +45,55 @@ def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of)
             raise InputError(f"{name} has shape {tuple(values.shape)}, but scores has {tuple(scores.shape)}.")
     keys = [scores.detach(), *([] if ties is None else [ties.detach()])]
     gathered = gather_rows([*keys, *([] if classes is None else [classes])])
-    rows = len(gathered.values[0])
+    rows = gathered.values[0].shape[0]
     if rows == 0:
         raise InputError("scores is empty: a batch needs at least one row.")
     keys = gathered.values[: len(keys)]
     if classes is not None:
         place = place_in_class(keys, gathered.values[-1])
         keys = [place.masked_fill(keys[0].isnan(), torch.inf), *keys]  # not even the best of its class
-    kept = lexical_order(keys)[: count_of(rows)]
+    kept = first_rows(keys, count_of(rows))
     if world_size() == 1:
-        return kept.sort().values
-    mask = torch.zeros(rows, dtype=torch.bool, device=scores.device)
-    mask[kept] = True
-    return mask[gathered.start : gathered.start + gathered.rows].nonzero().squeeze(1)
+        return kept
+    own = (kept >= gathered.start) & (kept < gathered.start + gathered.rows)
+    return kept[own] - gathered.start
+
+
+def first_rows(keys: list[Tensor], count: int) -> Tensor:
+    """The ``count`` rows that come first by the first key, then by the next, then by index; ascending."""
+    first, rows = keys[0], keys[0].shape[0]
+    traced = type(first) is not Tensor or torch.compiler.is_compiling()
+    if first.device.type == "cpu" and not traced:
+        # A threshold takes less time than an order. Elsewhere, finding out how many rows lie under it would wait.
+        kept = (first <= first.kthvalue(count).values).nonzero().squeeze(1)
+        if kept.shape[0] == count:  # else there are ties at the threshold, or it is NaN
+            return kept
+    if traced and rows <= FEW_ROWS:
+        return where(how_many_precede(keys) < count, count)
+    is_kept = torch.zeros(rows, dtype=torch.bool, device=first.device)
+    return where(is_kept.index_fill_(0, lexical_order(keys)[:count], True), count)
+
+
+def where(mask: Tensor, count: int) -> Tensor:
+    """Where a mask is True, ascending: ``nonzero``, but that nobody asks the device how often, ``count``, that is."""
+    rows = torch.arange(mask.shape[0], device=mask.device)
+    place = (mask.cumsum(0) - 1).where(mask, count)  # behind the others, for rows that are not wanted
+    return rows.new_empty(count + 1).scatter_(0, place, rows)[:count]
+
+
+def how_many_precede(keys: list[Tensor]) -> Tensor:
+    """Each row's place in the order by the keys and its index, by comparing all pairs.
+
+    A compiler makes this one kernel, which is faster than sorting where rows are few; run as it stands, it is slower.
+    """
+    row = torch.arange(keys[0].shape[0], device=keys[0].device)
+    precedes = row < row[:, None]  # (N, N): whether the row of the column comes before that of the line
+    for key in reversed(keys):
+        other, own = key[None, :], key[:, None]
+        less = (other < own) | (own.isnan() & ~other.isnan())
+        same = (other == own) | (own.isnan() & other.isnan())
+        precedes = less | (same & precedes)
+    return precedes.sum(1)
 
 
 def lexical_order(keys: list[Tensor]) -> Tensor:

@@ -101,8 +101,24 @@ def test_cnn9_has_the_layers_of_the_paper():
     assert [layer.out_channels for layer in convolutions] == channels[1:]
     assert [layer.padding[0] for layer in convolutions] == [1] * 6 + [0] * 3
     pairs = pairwise(channels)
-    # Weights and bias of a convolution, weight and bias of its BatchNorm; then the linear layer.
-    assert parameters(network) == sum(9 * a * b + 3 * b for a, b in pairs) + 128 * 10 + 10 == 4_434_570
+    # Weights of a convolution, weight and bias of its BatchNorm; then the linear layer.
+    assert parameters(network) == sum(9 * a * b + 2 * b for a, b in pairs) + 128 * 10 + 10 == 4_432_522
+
+
+def test_a_bias_before_batch_norm_would_change_nothing():
+    """The authors' convolutions have one; ours don't, unless there is no norm to take it off again."""
+    network = build("cnn9", (3, 28, 28), 4, {"width": 0.05, "dropout": 0.0}).double()
+    images = torch.rand(6, 3, 28, 28, dtype=torch.float64)
+    outputs = network(images)
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.bias = nn.Parameter(torch.randn(layer.out_channels, dtype=torch.float64))
+    torch.testing.assert_close(network(images), outputs)
+    assert all(
+        layer.bias is not None
+        for layer in build("cnn9", (3, 28, 28), 4, {"norm": "none", "width": 0.05}).modules()
+        if isinstance(layer, nn.Conv2d)
+    )
 
 
 def test_resnet32_and_landmark_cnn_have_their_size():

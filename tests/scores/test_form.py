@@ -1,6 +1,7 @@
 """Asking for scores leaves no trace in the network."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -87,3 +88,37 @@ def test_eval_form_draws_no_random_numbers():
     with scoring_form(network, "eval"):
         network(torch.ones(6, 2, 5))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Stubborn(nn.Dropout):
+    """Keeps its form, whatever the network around it is told."""
+
+    def train(self, mode=True):
+        return super().train(True)
+
+
+def test_a_module_with_a_train_of_its_own_is_asked():
+    network = nn.Sequential(nn.Linear(2, 2), Stubborn(), nn.Sequential(Stubborn(), nn.Dropout()))
+    with scoring_form(network, "eval"):
+        assert [module.training for module in network.modules()] == [False, False, True, False, True, False]
+    assert all(module.training for module in network.modules())
+
+
+def test_a_module_that_is_there_twice_or_left_open_does_no_harm():
+    shared = nn.Dropout()
+    network = nn.Sequential(shared, nn.Sequential(shared))
+    network.register_module("later", None)
+    with scoring_form(network, "eval"):
+        assert not shared.training
+    assert shared.training
+
+
+def test_a_scripted_module_changes_form_where_it_keeps_it():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scripting is on its way out, and still about
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.9)))
+    network = nn.Sequential(scripted, nn.Dropout(0.9))
+    with scoring_form(network, "eval"):
+        assert torch.equal(network(torch.ones(8, 2)), network(torch.ones(8, 2)))
+    assert (network(torch.ones(8, 2)) == 0).any()
+    assert (scripted(torch.ones(8, 2)) == 0).any()

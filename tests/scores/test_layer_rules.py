@@ -7,7 +7,7 @@ from torch import nn
 from gradsieve.scores import layer_rules, outer_products
 from gradsieve.scores import row_gradients as row_gradients_module
 from gradsieve.scores.layer_rules import RULES, has_rule
-from gradsieve.scores.row_gradients import row_gradient_norms, row_gradients
+from gradsieve.scores.row_gradients import row_gradient_norms, row_gradients, row_pass
 
 CASES = {  # name: layer, three shapes of its input
     "linear": (lambda: nn.Linear(6, 4), [(5, 6), (3, 2, 6), (4, 3, 2, 6)]),
@@ -126,6 +126,7 @@ def test_shares_are_the_gradients_of_the_rows_alone(name, index, reduction, prec
     assert has_rule(layer)
     assert_equal(row_gradients(layer, loss, inputs, targets), expected, dtype)
     assert_equal(row_gradient_norms(layer, loss, inputs, targets), norms_of(expected), dtype)
+    assert_totals(layer, loss, inputs, targets, expected, dtype)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -136,6 +137,48 @@ def test_variants_of_a_layer(name, norm_form):
     assert_equal(row_gradients(layer, squared_error("sum"), inputs, targets), expected, torch.float64)
     found = row_gradient_norms(layer, squared_error("sum"), inputs, targets)
     assert_equal(found, norms_of(expected), torch.float64)
+    assert_totals(layer, squared_error("sum"), inputs, targets, expected, torch.float64)
+
+
+def assert_totals(layer, loss, inputs, targets, expected, dtype):
+    """The gradient of some rows is the sum of their shares, whether or not shares were held on the way."""
+    rows = torch.tensor([1, 0]) if len(inputs) > 1 else torch.tensor([0])
+    found = row_pass(layer, loss, inputs, targets)
+    norms, held = found.measure()
+    assert_equal(norms, norms_of(expected), dtype)
+    for each in (found, held):
+        totals = each.gradient(rows)
+        assert totals.keys() == expected.keys()
+        assert_equal(totals, {name: shares[rows].sum(0) for name, shares in expected.items()}, dtype)
+
+
+SLIDING = {
+    "padded": (lambda: nn.Conv2d(4, 6, 3, padding=1), (3, 4, 5, 6)),
+    "unpadded": (lambda: nn.Conv2d(4, 6, 3), (2, 4, 4, 5)),
+    "uneven": (lambda: nn.Conv2d(4, 6, (2, 3), padding=(1, 0)), (3, 4, 5, 6)),
+    "same": (lambda: nn.Conv2d(4, 6, (2, 4), padding="same"), (3, 4, 6, 7)),
+    "line": (lambda: nn.Conv1d(4, 6, 3, padding=2), (3, 4, 7)),
+    "volume": (lambda: nn.Conv3d(2, 3, (1, 2, 3), padding=(0, 1, 1)), (2, 2, 3, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", SLIDING)
+def test_forms_of_a_convolution_that_slides_pixel_by_pixel(name):
+    make, shape = SLIDING[name]
+    layer, inputs, targets = example(make, shape, torch.float64)
+    gradient = torch.randn_like(targets)
+    share = RULES[type(layer)]["weight"].share(layer, inputs, gradient)
+    squares = share.flatten(1).square().sum(1)
+    assert outer_products.slides_one_by_one(layer)
+    assert_equal(outer_products.pixel_gram_squared_norm(layer, inputs, gradient), squares, torch.float64)
+    if isinstance(layer, nn.Conv2d):
+        for build in (outer_products.products_by_line, outer_products.products_of_windows):
+            assert_equal(layer_rules.as_weights(layer, build(layer, inputs, gradient)), share, torch.float64)
+
+
+@pytest.mark.parametrize("options", [{"stride": 2}, {"dilation": 2}, {"groups": 2}, {"padding_mode": "reflect"}])
+def test_other_convolutions_do_not_slide_so(options):
+    assert not outer_products.slides_one_by_one(nn.Conv2d(4, 6, 3, padding=1, **options))
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if RULES[type(CASES[name][0]())].get("weight")])
@@ -146,12 +189,12 @@ def test_both_ways_to_the_norm(name, norm_form):
         gradient = torch.randn_like(targets)
         weight = RULES[type(layer)]["weight"]
         expected = weight.share(layer, inputs, gradient).flatten(1).square().sum(1)
-        assert_equal(weight.squared_norm(layer, inputs, gradient), expected, torch.float64)
+        assert_equal(weight.measure(layer, inputs, gradient, False).squared_norm, expected, torch.float64)
 
 
 def test_norm_of_a_linear_row_is_the_product_of_two_norms():
     gradient, activations = torch.randn(5, 4), torch.randn(5, 6)
-    found = RULES[nn.Linear]["weight"].squared_norm(nn.Linear(6, 4), activations, gradient).sqrt()
+    found = RULES[nn.Linear]["weight"].measure(nn.Linear(6, 4), activations, gradient, False).squared_norm.sqrt()
     torch.testing.assert_close(found, gradient.norm(dim=1) * activations.norm(dim=1))
 
 
@@ -230,7 +273,7 @@ def test_cost_rule_counts_two_gram_matrices():
 
 def test_float16_sums_do_not_overflow():
     gradient, activations = torch.full((1, 4), 100.0).half(), torch.full((1, 512), 100.0).half()
-    found = RULES[nn.Linear]["weight"].squared_norm(nn.Linear(512, 4), activations, gradient)
+    found = RULES[nn.Linear]["weight"].measure(nn.Linear(512, 4), activations, gradient, False).squared_norm
     torch.testing.assert_close(found.item(), 4 * 512 * 1e8)
 
 
@@ -280,6 +323,6 @@ def test_embedding_norm_never_builds_the_table():
     layer = nn.Embedding(1, 1)
     layer.num_embeddings, layer.embedding_dim = 10**7, 1000
     ids, gradient = torch.tensor([[5, 9_999_999, 5]]), torch.randn(1, 3, 1000)
-    found = RULES[nn.Embedding]["weight"].squared_norm(layer, ids, gradient)
+    found = RULES[nn.Embedding]["weight"].measure(layer, ids, gradient, False).squared_norm
     expected = (gradient[:, 0] + gradient[:, 2]).square().sum(1) + gradient[:, 1].square().sum(1)
     torch.testing.assert_close(found, expected)

@@ -49,7 +49,19 @@ def own_power_first(power, outputs, targets):
     return ((outputs - targets).abs() ** power).mean(1)
 
 
+class Unhashable:
+    """Equal to another of its kind, so Python gives it no hash."""
+
+    def __eq__(self, other):
+        return isinstance(other, Unhashable)
+
+    def __call__(self, outputs, targets, reduction="mean"):
+        losses = (outputs - targets).abs()
+        return losses.mean() if reduction == "mean" else losses
+
+
 FORMS = {
+    "own object without a hash": (Unhashable(), lambda d: d.abs()),
     "function": (F.mse_loss, lambda d: d.square()),
     "partial": (partial(F.huber_loss, delta=0.5), lambda d: F.huber_loss(d, 0 * d, reduction="none", delta=0.5)),
     "partial of a partial": (partial(partial(F.mse_loss), reduction="sum"), lambda d: d.square()),

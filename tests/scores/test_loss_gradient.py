@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gradsieve.methods import METHODS
-from gradsieve.scores.loss_gradient import loss_gradient_norm
+from gradsieve.scores.loss_gradient import loss_gradient_norm, ranks_as_loss
 
 ROWS, CLASSES, PIXELS = 7, 4, (2, 3)
 many = settings(max_examples=200, deadline=None)
@@ -255,3 +255,23 @@ def test_where_the_gradient_saturates_the_loss_decides(criterion):
     scores = method.scores(outputs, targets)
     assert len(scores.values.unique()) == 1
     assert method.select(scores, targets, 0.5).tolist() == [1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "alike"),
+    [
+        (F.mse_loss, True),
+        (nn.MSELoss(reduction="sum"), True),
+        (partial(F.mse_loss, reduction="sum"), True),
+        (partial(F.mse_loss, weight=torch.ones(1)), False),
+        (type("Own", (nn.MSELoss,), {})(), False),
+        (F.huber_loss, False),
+        (F.binary_cross_entropy_with_logits, False),
+        (F.cross_entropy, False),
+    ],
+)
+def test_where_equal_scores_mean_equal_losses_there_are_no_ties_to_break(criterion, alike):
+    assert ranks_as_loss(criterion) == alike
+    targets = torch.tensor([0, 1, 1]) if criterion is F.cross_entropy else torch.rand(3, 2)
+    if not (isinstance(criterion, partial) and "weight" in criterion.keywords):
+        assert (METHODS["prl-l"](criterion).scores(torch.randn(3, 2), targets).ties is None) == alike

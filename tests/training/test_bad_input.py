@@ -113,7 +113,10 @@ CASES = {
     # Options.
     "no such option of a method": Case({"method_options": {"scorring": "eval"}}, ["prl-l", "'scorring'", "'scoring'"]),
     "no such choice of an option": Case({"method_options": {"passes": "twice"}}, ["passes is 'twice'", "'reforward'"]),
-    "prl-g in one pass": Case({"method": "prl-g", "method_options": {"passes": "index"}}, ["passes is 'index'"]),
+    "prl-g in one pass over BatchNorm": Case(
+        {"method": "prl-g", "method_options": {"passes": "index"}, "model_options": {"norm": "batch"}},
+        ["passes is 'index'", "BatchNorm"],
+    ),
     "co-teaching on the whole set": Case({"method": "co-teaching", "method_options": {"level": "data"}}, ["level"]),
     "balanced in words": Case({"method_options": {"balanced": "yes"}}, ["balanced is 'yes'", "True or False"]),
     **{

@@ -11,6 +11,7 @@ DATASETS: Registry[Source] = Registry(
         "cifar10": "gradsieve.data.cifar:CIFAR10",
         "cifar100": "gradsieve.data.cifar:CIFAR100",
         "celeba": "gradsieve.data.celeba:CELEBA",
+        "celeba-features": "gradsieve.data.features:CELEBA_FEATURES",
         "mnist": "gradsieve.data.mnist:MNIST",
         "table": "gradsieve.data.table:TABLE",
     },

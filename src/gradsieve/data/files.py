@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gradsieve.data.published import PUBLISHED
 from gradsieve.errors import InputError
 
 
 def find(data: str, folder: str | Path | None, layout: str, *candidates: str) -> Path:
     """The first of ``candidates``, paths below ``folder``, that exists."""
+    get = f" gradsieve data fetch {data} gets it." if data in PUBLISHED else ""
     if folder is None:
-        raise InputError(f"{data} is read from files, and no folder was given. It must hold {layout}.")
+        raise InputError(
+            f"{data} is read from files, and no folder was given (--data-dir). It must hold {layout}.{get}"
+        )
     for candidate in candidates:
         if (Path(folder) / candidate).exists():
             return Path(folder) / candidate
     what = f"no {candidates[0]} in {folder}" if Path(folder).is_dir() else f"no folder {folder}"
-    raise InputError(f"{data}: there is {what}. The folder must hold {layout}.")
+    raise InputError(f"{data}: there is {what}. The folder must hold {layout}.{get}")

@@ -1,83 +1,103 @@
 """What robust training costs on this machine: a step of every method beside a plain one, in one interleaved run.
 
-A step is scores, selection, forward, backward and update, without a run's book-keeping. The methods take turns, so
-that whatever else the machine does meets all of them alike; a ratio is the median over turns of a method's time
-over Standard's time in the same turn.
+A step is scores, selection, forward, backward and update; in the captured engines the drawing of the batch and a run's
+book-keeping too. The methods take turns, so that whatever else the machine does meets all of them alike; a ratio is
+the median over turns of a method's time over Standard's time in the same turn. A turn is as many steps as fill some
+milliseconds.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from gradsieve import seeds
 from gradsieve.counts import check_rate
-from gradsieve.data import Task
 from gradsieve.errors import InputError
-from gradsieve.method import make_method
+from gradsieve.experiments.floors import make_floor
+from gradsieve.experiments.parts import make_parts
+from gradsieve.experiments.peers import PEERS
+from gradsieve.experiments.workloads import WORKLOADS, Setup, Workload, find_workload, make_captured, set_up
+from gradsieve.kernels import without_kernels
+from gradsieve.method import Method, make_method
 from gradsieve.methods import METHODS
-from gradsieve.models.build import build
 from gradsieve.registry import unknown
-from gradsieve.training.setting import CRITERIA, choose_device, make_optimizer, place
+from gradsieve.training.loop import reproducible
+from gradsieve.training.run import Compile
+from gradsieve.training.setting import choose_device
+
+__all__ = ["BASELINE", "ENGINES", "WORKLOADS", "Step", "Workload", "bench", "find_workload", "make_step"]
 
 Step = Callable[[], None]
 BASELINE = "standard"
+PLAIN = "plain: standard"
+FLOOR = "layers alone"
+TURN = 0.02  # seconds that a turn lasts at least
+MOST_STEPS = 1000  # in a turn
 
 
-@dataclass(frozen=True)
-class Workload:
-    """A network and a batch to time steps on."""
-
-    model: str
-    input_shape: tuple[int, ...]
-    outputs: int
-    batch_size: int
-    task: Task = "classification"
-    model_options: tuple[tuple[str, Any], ...] = ()
-
-
-WORKLOADS = {
-    "cnn9": Workload("cnn9", (3, 32, 32), 10, 128),
-    "cnn9-quarter": Workload("cnn9", (3, 32, 32), 10, 64, model_options=(("width", 0.25),)),
-    "cnn9-quarter-group": Workload("cnn9", (3, 32, 32), 10, 64, model_options=(("width", 0.25), ("norm", "group"))),
-    "mlp": Workload("mlp", (512,), 10, 512, "regression"),
-}
-
-
-def make_step(workload: Workload, method: str, drop_rate: float, device: torch.device) -> Step:
-    """One training step of a method on a fixed batch."""
-    draw = seeds.generator(0, "bench")
-    inputs = torch.randn(workload.batch_size, *workload.input_shape, generator=draw).to(device)
-    if workload.task == "classification":
-        targets = torch.randint(workload.outputs, (workload.batch_size,), generator=draw).to(device)
-    else:
-        targets = torch.randn(workload.batch_size, workload.outputs, generator=draw).to(device)
-    if device.type == "cuda" and inputs.dim() == 4:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-    rule = make_method(method, METHODS, CRITERIA[workload.task], workload.task, {})
-    options = dict(workload.model_options)
-    with torch.random.fork_rng(devices=[]):
-        networks = [
-            place(build(workload.model, workload.input_shape, workload.outputs, options), device, "auto")
-            for _ in range(rule.networks)
-        ]
-    for network in networks:
-        rule.require(network, workload.batch_size, device)
-    optimizers = [make_optimizer(network, 1e-3) for network in networks]
+def plain_step(rule: Method, workload: Workload, setup: Setup, drop_rate: float) -> Step:
+    """A step as a loop of one's own makes it."""
 
     def step() -> None:
-        for optimizer in optimizers:
+        for optimizer in setup.optimizers:
             optimizer.zero_grad()
-        rule.step(networks, inputs, targets, drop_rate)
-        for network, optimizer in zip(networks, optimizers, strict=True):
+        rule.step(setup.networks, setup.inputs, setup.targets, drop_rate)
+        for network, optimizer in zip(setup.networks, setup.optimizers, strict=True):
             rule.finish(network)
             optimizer.step()
 
+    return step
+
+
+def captured_step(compile: Compile, rule: Method, workload: Workload, setup: Setup, drop_rate: float) -> Step:
+    """A step as the captured engine makes it: with the drawing of the batch and all book-keeping."""
+    engine = make_captured(rule, workload, setup, drop_rate, compile)
+    size, batches, turn = workload.batch_size, len(engine.feed) // workload.batch_size, 0
+
+    def step() -> None:
+        nonlocal turn
+        if turn % batches == 0:
+            engine.place.zero_()
+        turn += 1
+        engine.graph(drop_rate, size).replay()
+
+    return step
+
+
+ENGINES: dict[str, Callable[[Method, Workload, Setup, float], Step]] = {
+    "plain": plain_step,
+    "captured": partial(captured_step, "off"),
+    "compiled": partial(captured_step, "on"),
+}
+
+
+def make_step(workload: Workload, method: str, drop_rate: float, device: torch.device, engine: str = "plain") -> Step:
+    """One training step of a method, or of a peer (who has an engine of its own).
+
+    ``method`` may carry options, ``prl-l:passes=index``; ``prl-g:kernels=off`` leaves it PyTorch's operations alone.
+    """
+    if method in PEERS:
+        return PEERS[method].make(workload, set_up(workload, device), drop_rate)
+    name, _, text = method.partition(":")
+    options: dict[str, str] = {}
+    for pair in filter(None, text.split(";")):
+        option, _, options[option] = pair.partition("=")
+    kernels = options.pop("kernels", "on")
+    rule = make_method(name, METHODS, workload.criterion, workload.task, options)
+    setup = set_up(workload, device, rule.networks)
+    for network in setup.networks:
+        rule.require(network, workload.batch_size, device)
+    if kernels == "on":
+        return ENGINES[engine](rule, workload, setup, drop_rate)
+    with without_kernels():  # the choice is made while the step is captured
+        step = ENGINES[engine](rule, workload, setup, drop_rate)
+        step()
     return step
 
 
@@ -88,40 +108,131 @@ def bench(
     drop_rate: float = 0.45,
     turns: int = 30,
     device: str = "auto",
+    engine: str = "auto",
+    peers: bool = False,
+    floors: bool = True,
 ) -> dict[str, Any]:
-    """Milliseconds a step and the ratio to Standard for each method: {"device": ..., "methods": {name: ...}}."""
+    """Milliseconds a step and the ratio to Standard for each method: {"device": ..., "methods": {name: ...}}.
+
+    ``engine`` is plain, captured (CUDA graphs) or compiled (and torch.compile); auto takes the last on a GPU.
+    ``peers`` adds the authors' way, Opacus and torch.func to the methods, as far as they can do the workload;
+    ``floors`` adds the layers' products alone, and parts of a step.
+    """
     check_rate("drop_rate", drop_rate)
     if turns < 3:
         raise InputError(f"turns is {turns}, but a median with its spread needs at least 3.")
-    able = [name for name in METHODS if workload.task in METHODS[name].tasks]
-    chosen = list(dict.fromkeys([BASELINE, *(methods or able)]))
     where = choose_device(device)
-    steps = {name: make_step(workload, name, drop_rate, where) for name in chosen}
-    for step in (*steps.values(), *steps.values()):  # warm: buffers, caches, algorithms
-        step()
-    seconds: dict[str, list[float]] = {name: [] for name in chosen}
-    for _ in range(turns):
-        for name, step in steps.items():
-            seconds[name].append(timed(step, where))
-    return {
+    engine = check_engine(engine, where)
+    able = [name for name in METHODS if workload.task in METHODS[name].tasks]
+    if engine != "plain":
+        able = [name for name in able if not METHODS[name].decides_on_host]
+    chosen = dict.fromkeys([BASELINE, *(methods or able)])
+    makers = {name: partial(make_step, workload, name, drop_rate, where, engine) for name in chosen}
+    left_out = obstacles(workload) if peers else {}
+    if peers:
+        if engine != "plain":  # what the peers' engine makes of a plain step
+            makers[PLAIN] = partial(make_step, workload, BASELINE, drop_rate, where)
+        makers |= {name: partial(make_step, workload, name, drop_rate, where) for name in PEERS if name not in left_out}
+    with reproducible(0, where):  # the algorithms that a run takes
+        steps: dict[str, Step] = {}
+        memory: dict[str, dict[str, float]] = {}
+        for name, make in makers.items():
+            steps[name], memory[name] = measured_memory(make, where)
+        floor = make_floor(workload, where) if floors else None
+        parts = make_parts(workload, drop_rate, where) if floors else {}
+        beside = {} if floor is None else {FLOOR: floor.step, **parts}
+        seconds = take_turns(steps | beside, turns, where)
+    rows = {name: summary(each, seconds[BASELINE]) for name, each in seconds.items()}
+    found: dict[str, Any] = {
         "device": torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "engine": engine,
         "drop_rate": drop_rate,
+        "batch_size": workload.batch_size,
         "turns": turns,
-        "methods": {name: summary(seconds[name], seconds[BASELINE]) for name in chosen},
+        "methods": {name: rows[name] | memory[name] for name in steps},
     }
+    if floor is not None:
+        rates = {name: floor.flops / rows[name]["ms"] / 1e9 for name in (BASELINE, FLOOR)}
+        found["floor"] = rows[FLOOR] | {
+            "gflop": floor.flops / 1e9,
+            "tflops": rates[FLOOR],
+            "standard_tflops": rates[BASELINE],
+        }
+        found["parts"] = {name: rows[name] for name in parts}
+    if peers:
+        found["left_out"] = left_out
+    return found
 
 
-def timed(step: Step, device: torch.device) -> float:
-    """Seconds of one step, the device's work included."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
+def check_engine(engine: str, device: torch.device) -> str:
+    """The engine asked for, or the one that suits the device best."""
+    if engine == "auto":
+        return "compiled" if device.type == "cuda" else "plain"
+    if engine not in ENGINES:
+        raise InputError(unknown("engine", engine, ENGINES))
+    if engine in ("captured", "compiled") and device.type != "cuda":
+        raise InputError(f"engine is {engine!r}, but only CUDA has graphs, and the device is {device.type}. Use plain.")
+    return engine
+
+
+def obstacles(workload: Workload) -> dict[str, str]:
+    """The peers that cannot do a workload, and why."""
+    network = set_up(workload, torch.device("cpu")).networks[0]
+    reasons = {name: peer.obstacle(network) for name, peer in PEERS.items()}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def measured_memory(make: Callable[[], Step], device: torch.device) -> tuple[Step, dict[str, float]]:
+    """A step, warm, and the most memory that it and its networks held on a GPU."""
+    is_cuda = device.type == "cuda"
+    if is_cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device) if is_cuda else 0
+    step = make()
+    for _ in range(3):  # buffers, caches, algorithms; a graph takes its memory while it is captured
+        step()
+    return step, {"peak_mib": (torch.cuda.max_memory_allocated(device) - before) / 2**20} if is_cuda else {}
+
+
+def take_turns(steps: Mapping[str, Step], turns: int, device: torch.device) -> dict[str, list[float]]:
+    """Seconds a step, for each of the turns."""
+    counts = {name: steps_a_turn(step, device) for name, step in steps.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(turns):
+        for name, step in steps.items():
+            seconds[name].append(timed(step, counts[name], device))
+    return seconds
+
+
+def steps_a_turn(step: Step, device: torch.device) -> int:
+    """How many steps fill a turn."""
     step()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    once = timed(step, 1, device)
+    return min(MOST_STEPS, max(1, math.ceil(TURN / once)))
+
+
+def timed(step: Step, count: int, device: torch.device) -> float:
+    """Seconds of one of ``count`` steps in a row, the device's work included.
+
+    Waiting for a GPU after every step would add the wait to it: events mark the first step's start and the last one's
+    end instead.
+    """
+    if device.type != "cuda":
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        return (time.perf_counter() - start) / count
+    with torch.cuda.device(device):
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        first.record()
+        for _ in range(count):
+            step()
+        last.record()
+        last.synchronize()
+    return first.elapsed_time(last) / 1e3 / count
 
 
 def summary(seconds: Sequence[float], baseline: Sequence[float]) -> dict[str, float]:
@@ -134,10 +245,3 @@ def summary(seconds: Sequence[float], baseline: Sequence[float]) -> dict[str, fl
         "ratio_low": low,
         "ratio_high": high,
     }
-
-
-def find_workload(name: str) -> Workload:
-    """A workload of the table."""
-    if name not in WORKLOADS:
-        raise InputError(unknown("workload", name, WORKLOADS))
-    return WORKLOADS[name]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gradsieve.method import Method, Selection, one_process
 from gradsieve.scores.memory import require_memory, row_gradient_bytes
-from gradsieve.scores.row_gradients import row_pass
+from gradsieve.scores.row_gradients import row_pass, store_gradient
 
 
 class CoordinateMedian(Method):
@@ -27,8 +27,7 @@ class CoordinateMedian(Method):
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
         (network,) = networks
         rows = row_pass(network, self.losses, inputs, targets)
-        for name, shares in rows.by_parameter():
-            network.get_parameter(name).grad = middle(shares)
+        store_gradient(network, {name: middle(shares) for name, shares in rows.by_parameter()})
         return [Selection(None, torch.arange(len(targets), device=targets.device), rows.losses.mean())]
 
 

@@ -24,6 +24,7 @@ class Decouple(Method):
 
     tasks: ClassVar[tuple[Task, ...]] = ("classification",)
     networks: ClassVar[int] = 2
+    decides_on_host: ClassVar[bool] = True
     schedule: ClassVar[str] = "wait"  # the warm-up: a rate of 0 stands for every row
 
     def choose(self, looks: Sequence[Look], targets: Tensor, drop_rate: float) -> list[Tensor]:

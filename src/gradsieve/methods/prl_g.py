@@ -1,32 +1,65 @@
 """PRL(G): drop the rows whose gradient over all parameters is largest.
 
 Liu et al. 2021, Algorithm 1. It guards against corrupted inputs too, and belongs to regression and to networks
-whose rows do not mix. With BatchNorm the norms are taken in eval form and the update is a new pass over the kept
-rows: the sum of their shares of the batch gradient does not train.
+whose rows do not mix: there the pass that gave the norms gives the kept rows' gradient as well. With BatchNorm the
+norms are taken in eval form and the update is a new pass over the kept rows: the sum of their shares of the batch
+gradient does not train.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from gradsieve import ranks
+from gradsieve.errors import InputError
 from gradsieve.method import Look, Method, Passes, Scores
 from gradsieve.scores.form import scoring_form
-from gradsieve.scores.row_gradients import row_pass
+from gradsieve.scores.row_by_row import mixes_rows
+from gradsieve.scores.row_gradients import row_pass, store_gradient
 
 
 @dataclass(frozen=True)
 class PRLG(Method):
     """Keep the rows whose gradient over all parameters is smallest."""
 
-    passes: Literal["reforward"] = "reforward"
+    # auto: index where the rows do not mix
+    passes: Literal["auto", "index", "reforward"] = "auto"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     drops_rows: ClassVar[bool] = True
     paper_passes: ClassVar[Passes] = "reforward"
 
+    def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
+        self.passes_of([network])
+
+    def passes_of(self, networks: Sequence[nn.Module]) -> str:
+        mixes = any(map(mixes_rows, networks))
+        if mixes and self.passes == "index":
+            raise InputError(
+                "passes is 'index', but the network's BatchNorm mixes rows: the sum of the kept rows' shares is no "
+                "gradient and does not train. Leave passes out, or use a network without BatchNorm (norm=group)."
+            )
+        return ("reforward" if mixes else "index") if self.passes == "auto" else self.passes
+
     def look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
         with scoring_form(network, self.scoring):
             rows = row_pass(network, self.losses, inputs, targets)
-            # The derivative of abs is 0 at NaN, which would put a broken row before all others.
-            return Look(None, Scores(rows.norms().masked_fill(rows.losses.isnan(), torch.nan)))
+            return Look(None, self.ranked(rows.norms(), rows.losses))
+
+    def train_look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
+        norms, rows = row_pass(network, self.losses, inputs, targets).measure()
+        return Look(None, self.ranked(norms, rows.losses), row_pass=rows)
+
+    def ranked(self, norms: Tensor, losses: Tensor) -> Scores:
+        # The derivative of abs is 0 at NaN, which would put a broken row before all others.
+        return Scores(norms.masked_fill(losses.isnan(), torch.nan))
+
+    def learn(self, network: nn.Module, look: Look, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        if look.row_pass is None:
+            return super().learn(network, look, inputs, targets, rows)
+        count = ranks.total(len(rows), rows.device)
+        gradient = look.row_pass.gradient(rows)
+        store_gradient(network, {name: total / count for name, total in gradient.items()})
+        return look.row_pass.losses[rows].sum() / count

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from gradsieve.method import Method, Passes, Scores
-from gradsieve.scores.loss_gradient import loss_gradient_norm
+from gradsieve.scores.loss_gradient import loss_gradient_norm, ranks_as_loss
 
 
 class PRLL(Method):
@@ -19,5 +19,8 @@ class PRLL(Method):
     paper_passes: ClassVar[Passes] = "reforward"
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Scores:
+        scores = loss_gradient_norm(self.criterion, outputs, targets)
+        if ranks_as_loss(self.criterion):
+            return Scores(scores)
         # L1 and Huber gradients saturate, confident wrong classes nearly do: the loss decides such ties.
-        return Scores(loss_gradient_norm(self.criterion, outputs, targets), ties=self.losses(outputs, targets))
+        return Scores(scores, ties=self.losses(outputs, targets))

@@ -42,7 +42,8 @@ def cnn9(
         for features in (scaled(count, width) for count in stage):
             size = [side + 2 * padding - 2 for side in size]
             layers += [
-                nn.Conv2d(channels, features, 3, padding=padding),
+                # A norm takes the mean off again, and a bias with it: only a network without norms has one here.
+                nn.Conv2d(channels, features, 3, padding=padding, bias=norm == "none"),
                 make_norm(norm, features, positions=size[0] * size[1]),
                 nn.LeakyReLU(SLOPE),
             ]

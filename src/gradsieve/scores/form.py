@@ -19,15 +19,16 @@ def scoring_form(network: nn.Module, form: Scoring) -> Iterator[None]:
     In train form BatchNorm uses the batch's own statistics, as the paper's authors do, but its
     running statistics stay as they were: rows that are about to be dropped must not enter them.
     """
-    modules = list(network.modules())
+    modules = all_modules(network)
     before = [module.training for module in modules]
-    norms = [module for module in modules if isinstance(module, _NormBase) and module.track_running_stats]
-    statistics = [(norm.running_mean, norm.running_var) for norm in norms]
-    network.train(form == "train")
+    norms = []
     if form == "train":
-        for norm in norms:
-            norm.track_running_stats = False
-            norm.running_mean = norm.running_var = None  # InstanceNorm would go on to update them
+        norms = [module for module in modules if isinstance(module, _NormBase) and module.track_running_stats]
+    statistics = [(norm.running_mean, norm.running_var) for norm in norms]
+    switch(network, form == "train")
+    for norm in norms:
+        norm.track_running_stats = False
+        norm.running_mean = norm.running_var = None  # InstanceNorm would go on to update them
     try:
         yield
     finally:
@@ -35,4 +36,40 @@ def scoring_form(network: nn.Module, form: Scoring) -> Iterator[None]:
             norm.track_running_stats = True
             norm.running_mean, norm.running_var = mean, variance
         for module, training in zip(modules, before, strict=True):
-            module.training = training
+            set_training(module, training)
+
+
+# In a small network the forms of its modules cost as much as the scores: ``modules()``, ``train()`` and the
+# attributes of a module go through more Python than they need, once a module, twice a step.
+
+
+def all_modules(network: nn.Module) -> list[nn.Module]:
+    """``list(network.modules())``."""
+    found = {network: None}
+    waiting = [network]
+    while waiting:
+        for module in waiting.pop()._modules.values():
+            if module is not None and module not in found:
+                found[module] = None
+                waiting.append(module)
+    return list(found)
+
+
+def switch(network: nn.Module, training: bool) -> None:
+    """``network.train(training)``, with a call of the method only where a module has one of its own."""
+    waiting = [network]
+    while waiting:
+        module = waiting.pop()
+        if getattr(module.train, "__func__", None) is nn.Module.train:
+            set_training(module, training)
+            waiting += [child for child in module._modules.values() if child is not None]
+        else:
+            module.train(training)
+
+
+def set_training(module: nn.Module, training: bool) -> None:
+    """``module.training = training``, past the search for parameters among the attributes."""
+    if type(module).__setattr__ is nn.Module.__setattr__ and "training" in module.__dict__:
+        module.__dict__["training"] = training
+    else:  # scripted, compiled: it lives elsewhere
+        module.training = training

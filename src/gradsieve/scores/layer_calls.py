@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -90,18 +91,51 @@ def not_by_rows(network: nn.Module, inputs: Tensor, calls: Iterable[LayerCall]) 
     """The called layers whose input does not hold one entry per row in its first dimension.
 
     A position table called with 64 positions has 64 entries whatever the batch, and looks right
-    when the batch has 64 rows. So a layer seen for the first time is watched once more, in a pass
-    over a few rows that leaves buffers and random streams as they were.
+    when the batch has 64 rows. So a layer seen for the first time is watched once more.
     """
     wrong = {call.layer for call in calls if call.activations.shape[:1] != inputs.shape[:1]}
-    if wrong or all(call.layer in _ROWS_FIRST for call in calls):
-        return wrong
-    few = 3 if len(inputs) == 2 else 2  # another number than in the batch
+    if not wrong and any(call.layer not in _ROWS_FIRST for call in calls):
+        watch_rows(network, inputs)
+    return wrong or {call.layer for call in calls if call.layer not in _ROWS_FIRST}
+
+
+def watch_rows(network: nn.Module, inputs: Tensor) -> None:
+    """Find out which layers are called with the rows first, in a pass over another number of rows than the batch's.
+
+    It leaves buffers and random streams as they were.
+    """
+    few = 3 if len(inputs) == 2 else 2
     rows = inputs[torch.arange(few, device=inputs.device) % len(inputs)]
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     devices = [] if inputs.device.type == "cpu" else [inputs.device]
-    with torch.random.fork_rng(devices, device_type=inputs.device.type), recorded_calls(network) as again:
+    with torch.random.fork_rng(devices, device_type=inputs.device.type), recorded_calls(network) as calls:
         functional_call(network, buffers, (rows,))
-    wrong = {call.layer for call in again if call.activations.shape[:1] != (few,)}
-    _ROWS_FIRST.update({call.layer for call in again} - wrong)
-    return {call.layer for call in calls if call.layer not in _ROWS_FIRST}
+    wrong = {call.layer for call in calls if call.activations.shape[:1] != (few,)}
+    _ROWS_FIRST.update({call.layer for call in calls} - wrong)
+
+
+# Layers that take, for the time being, parameters with a value for each row. Nobody does in torch itself.
+ROW_LAYERS: ContextVar[tuple[type[nn.Module], ...]] = ContextVar("row layers", default=())
+
+
+@contextmanager
+def parameters_by_row(network: nn.Module, inputs: Tensor) -> Iterator[dict[str, Tensor]]:
+    """Give each row its own copy, (N, *shape), of the parameters of layers that take such: their gradients are the
+    rows' shares. The copies, by name; one value stands in memory for all of them."""
+    owners = {name: module for name, module in network.named_modules() if type(module) in ROW_LAYERS.get()}
+    if any(module not in _ROWS_FIRST for module in owners.values()):
+        watch_rows(network, inputs)
+    places = [
+        (module._parameters, own_name, f"{path}.{own_name}".lstrip("."), parameter)
+        for path, module in owners.items()
+        for own_name, parameter in module._parameters.items()
+        if module in _ROWS_FIRST and parameter is not None and parameter.requires_grad
+    ]
+    copies = {full: each.detach().expand(len(inputs), *each.shape).requires_grad_() for _, _, full, each in places}
+    try:
+        for parameters, own_name, full, _ in places:
+            parameters[own_name] = copies[full]  # type: ignore[assignment]
+        yield copies
+    finally:
+        for parameters, own_name, _, parameter in places:
+            parameters[own_name] = parameter

@@ -12,6 +12,7 @@ two factors to multiply. Some norms are cheaper to have without the share: then 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,14 +20,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gradsieve.kernels.choice import kernel_for
 from gradsieve.scores.outer_products import (
+    FEW_VALUES,
     by_group,
     gram_is_cheaper,
     in_pieces,
+    multiply,
+    pixel_gram_is_cheapest,
+    pixel_gram_squared_norm,
     product,
     product_squared_norm,
+    products_by_line,
+    products_of_windows,
+    slides_one_by_one,
     sum_of_squares,
     wide,
+    window_bytes,
     windows,
 )
 
@@ -36,46 +46,102 @@ OfRows = Callable[[Any, Tensor, Tensor], Tensor]
 Factors = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
+class Measured(NamedTuple):
+    """The squared norms of the rows' shares, and the shares where they came by on the way and are wanted."""
+
+    squared_norm: Tensor  # (N,)
+    shares: Tensor | None = None  # (N, *parameter.shape), in the precision of the pass
+
+
+# The same, and whether the shares are wanted
+Measure = Callable[[Any, Tensor, Tensor, bool], Measured]
+
+
 class Rule(NamedTuple):
     """How one parameter of a layer gets each row's share of its gradient."""
 
     share: OfRows  # -> (N, *parameter.shape)
-    squared_norm: OfRows  # of the share -> (N,)
+    measure: Measure  # the norms of the shares
+    total: OfRows  # the sum of the shares -> parameter.shape
+    has_shortcut: bool  # whether a norm can be had without the share
 
 
 RULES: dict[type[nn.Module], dict[str, Rule]] = {}
 
 
-def rule(parameter: str, *layers: type[nn.Module], squared_norm: OfRows | None = None) -> Callable[[OfRows], OfRows]:
-    """Bind ``parameter`` of the ``layers`` to the decorated share, and to a cheaper way to its norm."""
+def rule(
+    parameter: str, *layers: type[nn.Module], measure: Measure | None = None, total: OfRows | None = None
+) -> Callable[[OfRows], OfRows]:
+    """Bind ``parameter`` of the ``layers`` to the decorated share, and to cheaper ways to its norm and its sum."""
 
     def bind(share: OfRows) -> OfRows:
-        def squared_norm_of_share(layer: Any, activations: Tensor, gradient: Tensor) -> Tensor:
-            return sum_of_squares(share(layer, activations, gradient))
+        def measure_share(layer: Any, activations: Tensor, gradient: Tensor, hold: bool) -> Measured:
+            return Measured(sum_of_squares(share(layer, activations, gradient)))
+
+        def sum_of_shares(layer: Any, activations: Tensor, gradient: Tensor) -> Tensor:
+            return share(layer, activations, gradient).sum(0)
 
         for layer in layers:
-            RULES.setdefault(layer, {})[parameter] = Rule(share, squared_norm or squared_norm_of_share)
+            known = Rule(share, measure or measure_share, total or sum_of_shares, measure is not None)
+            RULES.setdefault(layer, {})[parameter] = known
         return share
 
     return bind
 
 
-def product_rule(*layers: type[nn.Module]) -> Callable[[Factors], Factors]:
+def product_rule(*layers: type[nn.Module], total: OfRows) -> Callable[[Factors], Factors]:
     """Bind the weight of ``layers`` to the two factors whose products over positions are its gradient."""
 
     def bind(factors: Factors) -> Factors:
-        def squared_norm(layer: Any, activations: Tensor, gradient: Tensor) -> Tensor:
-            return in_pieces(lambda a, g: product_squared_norm(*factors(layer, a, g)), layer, activations, gradient)
+        def measure(layer: Any, activations: Tensor, gradient: Tensor, hold: bool) -> Measured:
+            found = measure_convolution(layer, activations, gradient, hold) if slides_one_by_one(layer) else None
+            if found is not None:
+                return found
+            row_bytes = window_bytes(layer, activations, gradient)
+            return Measured(
+                in_pieces(lambda a, g: product_squared_norm(*factors(layer, a, g)), row_bytes, activations, gradient)
+            )
 
-        @rule("weight", *layers, squared_norm=squared_norm)
+        @rule("weight", *layers, measure=measure, total=total)
         def share(layer: Any, activations: Tensor, gradient: Tensor) -> Tensor:
-            built = in_pieces(lambda a, g: product(*factors(layer, a, g)), layer, activations, gradient)
-            outputs, inputs, *kernel = layer.weight.shape
-            return built.reshape(-1, outputs, *kernel, inputs).movedim(-1, 2)
+            row_bytes = window_bytes(layer, activations, gradient)
+            built = in_pieces(lambda a, g: product(*factors(layer, a, g)), row_bytes, activations, gradient)
+            return as_weights(layer, built)
 
         return factors
 
     return bind
+
+
+def as_weights(layer: Any, products: Tensor) -> Tensor:  # (N, outputs, kernel x inputs) -> (N, *weight.shape)
+    outputs, inputs, *kernel = layer.weight.shape
+    return products.reshape(-1, outputs, *kernel, inputs).movedim(-1, 2)
+
+
+def measure_convolution(layer: Any, activations: Tensor, gradient: Tensor, hold: bool) -> Measured | None:
+    """The norms of a convolution that slides pixel by pixel, where a way is cheaper than products of windows."""
+    activations = activations.to(gradient.dtype)
+    kernel = kernel_for(layer, activations, gradient)
+    if kernel is not None and kernel.stores and hold:
+        squares, products = kernel.squared_norm_and_products(activations, gradient)
+        return Measured(squares, as_weights(layer, products))
+    if kernel is not None:
+        return Measured(kernel.squared_norm(activations, gradient))
+    if pixel_gram_is_cheapest(layer, activations, gradient):
+        between_pixels = 2 * prod(activations.shape[2:]) ** 2 * gradient.element_size()
+        return Measured(in_pieces(partial(pixel_gram_squared_norm, layer), between_pixels, activations, gradient))
+    positions, inputs = prod(gradient.shape[2:]), prod(layer.weight.shape[1:])
+    # On a CPU windows of a few rows stay in the cache, and are as cheap.
+    if (
+        not isinstance(layer, nn.Conv2d)
+        or not gradient.is_cuda
+        or gram_is_cheaper(positions, inputs, len(layer.weight))
+    ):
+        return None
+    build = products_of_windows if layer.weight[0].numel() <= FEW_VALUES else products_by_line
+    products = build(layer, activations, gradient)
+    small = layer.weight.numel() <= activations[0].numel() + gradient[0].numel()  # than what they are made of
+    return Measured(sum_of_squares(wide(products)), as_weights(layer, products) if hold and small else None)
 
 
 def has_rule(layer: nn.Module) -> bool:
@@ -100,7 +166,44 @@ def sum_over_middle(values: Tensor, shape: Sequence[int]) -> Tensor:  # (N, ...,
 # --------------------------------------------------------- layers that multiply by a weight
 
 
-@product_rule(nn.Linear)
+def linear_total(layer: nn.Linear, activations: Tensor, gradient: Tensor) -> Tensor:
+    left, right = gradient.flatten(0, -2), activations.to(gradient.dtype).flatten(0, -2)
+    return multiply(left.mT, right)
+
+
+def conv_total(layer: nn.Conv2d | nn.ConvTranspose2d, activations: Tensor, gradient: Tensor) -> Tensor:
+    """The weight gradient as torch's own backward computes it."""
+    activations, padding = activations.to(gradient.dtype), layer.padding
+    if layer.padding_mode != "zeros" or isinstance(padding, str):  # as the forward does it: pad, then convolve
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        activations = F.pad(activations, layer._reversed_padding_repeated_twice, mode)
+        padding = [0] * len(layer.kernel_size)
+    like = suggested_layout(activations)
+    shape_alone = torch.empty(layer.weight.shape, dtype=gradient.dtype, device=gradient.device, memory_format=like)
+    return wide(
+        torch.ops.aten.convolution_backward(
+            gradient,
+            activations,
+            shape_alone,
+            None,
+            layer.stride,
+            padding,
+            layer.dilation,
+            layer.transposed,
+            layer.output_padding,
+            layer.groups,
+            [False, True, False],
+        )[1]
+    )
+
+
+def suggested_layout(values: Tensor) -> torch.memory_format:
+    """Channels last where ``values`` are laid out so."""
+    is_last = values.dim() == 4 and values.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if is_last else torch.contiguous_format
+
+
+@product_rule(nn.Linear, total=linear_total)
 def linear_weight(layer: nn.Linear, activations: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     rows, positions = len(gradient), prod(gradient.shape[1:-1])
     right = activations.to(gradient.dtype).reshape(rows, 1, positions, layer.in_features)
@@ -112,7 +215,7 @@ def linear_bias(layer: nn.Linear, activations: Tensor, gradient: Tensor) -> Tens
     return sum_over_middle(wide(gradient), (layer.out_features,))
 
 
-@product_rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)
+@product_rule(nn.Conv1d, nn.Conv2d, nn.Conv3d, total=conv_total)
 def conv_weight(layer: nn.Conv2d, activations: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     # torch keeps the padding of every mode, "same" included, in the order that F.pad wants.
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -120,7 +223,7 @@ def conv_weight(layer: nn.Conv2d, activations: Tensor, gradient: Tensor) -> tupl
     return by_group(layer, gradient), windows(layer, padded, gradient.shape[2:])
 
 
-@product_rule(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+@product_rule(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, total=conv_total)
 def conv_transpose_weight(layer: nn.ConvTranspose2d, activations: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     # The transposed convolution is a convolution from the output back to the input: exchange the roles.
     padded = F.pad(gradient, layer._reversed_padding_repeated_twice)
@@ -139,16 +242,22 @@ def embedding_factors(layer: nn.Embedding, ids: Tensor, gradient: Tensor) -> tup
     return ids, gradient
 
 
-def embedding_squared_norm(layer: nn.Embedding, ids: Tensor, gradient: Tensor) -> Tensor:
+def embedding_measure(layer: nn.Embedding, ids: Tensor, gradient: Tensor, hold: bool) -> Measured:
     if not gram_is_cheaper(prod(ids.shape[1:]), layer.num_embeddings, layer.embedding_dim):
-        return sum_of_squares(embedding_weight(layer, ids, gradient))
+        return Measured(sum_of_squares(embedding_weight(layer, ids, gradient)))
     ids, gradient = embedding_factors(layer, ids, gradient)
     # An embedding is a linear layer over one-hot tokens, whose products are 1 where tokens are equal.
     same = ids.unsqueeze(1) == ids.unsqueeze(2)
-    return ((gradient @ gradient.mT) * same).sum((1, 2))
+    return Measured(((gradient @ gradient.mT) * same).sum((1, 2)))
 
 
-@rule("weight", nn.Embedding, squared_norm=embedding_squared_norm)
+def embedding_total(layer: nn.Embedding, ids: Tensor, gradient: Tensor) -> Tensor:
+    ids, gradient = embedding_factors(layer, ids, gradient)
+    total = gradient.new_zeros(layer.num_embeddings, layer.embedding_dim)
+    return total.index_add_(0, ids.flatten(), gradient.flatten(0, 1))
+
+
+@rule("weight", nn.Embedding, measure=embedding_measure, total=embedding_total)
 def embedding_weight(layer: nn.Embedding, ids: Tensor, gradient: Tensor) -> Tensor:
     ids, gradient = embedding_factors(layer, ids, gradient)
     rows, tokens = len(ids), layer.num_embeddings

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -39,16 +40,19 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     function, options = unpack(criterion)
     check_rows(function, outputs, targets)
     outputs, targets = widened(outputs), widened(targets)
-    with clear_label_errors(function, outputs, targets, options):
+    try:
         elements = per_element(function)(outputs, targets, **options)
-    if elements.dim() == 0 or len(elements) != len(outputs):
+    except (IndexError, RuntimeError) as error:
+        name_wrong_label(error, function, outputs, targets, options)
+        raise
+    if elements.dim() == 0 or elements.shape[0] != outputs.shape[0]:
         raise InputError(
             f"The loss gives shape {tuple(elements.shape)} for {len(outputs)} rows, but a loss per row is "
             "needed to tell the rows apart. Give it reduction='none', or return one value per row."
         )
-    counted = labelled(function, targets, options)
     if elements.dim() == 1:
         return elements
+    counted = labelled(function, targets, options)
     if counted is None:
         return elements.flatten(1).mean(1)
     return elements.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
@@ -81,7 +85,7 @@ def labelled(function: Criterion, targets: Tensor, options: dict[str, Any]) -> T
 
 def check_rows(function: Criterion, outputs: Tensor, targets: Tensor) -> None:
     """Outputs and targets must have as many rows, and the same shape where they are compared directly."""
-    if outputs.dim() == 0 or targets.dim() == 0 or len(outputs) != len(targets):
+    if outputs.dim() == 0 or targets.dim() == 0 or outputs.shape[0] != targets.shape[0]:
         raise InputError(
             f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}: "
             "the first dimension of both must be the rows of the batch."
@@ -107,24 +111,20 @@ def check_labels(outputs: Tensor, targets: Tensor) -> None:
         )
 
 
-@contextmanager
-def clear_label_errors(
-    function: Criterion, outputs: Tensor, targets: Tensor, options: dict[str, Any]
-) -> Iterator[None]:
+def name_wrong_label(
+    error: Exception, function: Criterion, outputs: Tensor, targets: Tensor, options: dict[str, Any]
+) -> None:
     """Say which label is out of range. Asked only when torch has failed: the check would read from the device."""
-    try:
-        yield
-    except (IndexError, RuntimeError) as error:
-        counted = labelled(function, targets, options)
-        outside = None if counted is None else counted & ((targets < 0) | (targets >= outputs.shape[1]))
-        if outside is None or not outside.any():
-            raise
-        place, classes = outside.nonzero()[0].tolist(), outputs.shape[1]
-        value = int(targets[tuple(place)])
-        raise InputError(
-            f"targets[{', '.join(map(str, place))}] is {value}, but the outputs have {classes} classes (0 to "
-            f"{classes - 1}). Correct the row, or pass ignore_index={value} to leave such rows out of the loss."
-        ) from error
+    counted = labelled(function, targets, options)
+    outside = None if counted is None else counted & ((targets < 0) | (targets >= outputs.shape[1]))
+    if outside is None or not outside.any():
+        return
+    place, classes = outside.nonzero()[0].tolist(), outputs.shape[1]
+    value = int(targets[tuple(place)])
+    raise InputError(
+        f"targets[{', '.join(map(str, place))}] is {value}, but the outputs have {classes} classes (0 to "
+        f"{classes - 1}). Correct the row, or pass ignore_index={value} to leave such rows out of the loss."
+    ) from error
 
 
 def per_element(function: Criterion) -> Criterion:
@@ -139,6 +139,17 @@ def per_element(function: Criterion) -> Criterion:
 def takes_reduction(function: Criterion) -> bool:
     """Whether a function has an argument ``reduction``."""
     try:
-        return "reduction" in inspect.signature(function).parameters
+        return _takes_reduction[function]
+    except (KeyError, TypeError):  # not seen yet, or not to be remembered
+        pass
+    try:
+        answer = "reduction" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # a builtin that does not tell
-        return False
+        answer = False
+    with suppress(TypeError):
+        _takes_reduction[function] = answer
+    return answer
+
+
+# Asking for a signature takes as long as the loss of a thousand rows. Weak: a criterion may hold on to much.
+_takes_reduction: WeakKeyDictionary[Criterion, bool] = WeakKeyDictionary()

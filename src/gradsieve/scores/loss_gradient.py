@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradsieve.scores.loss import Criterion, check_rows, clear_label_errors, labelled, row_losses, unpack, widened
+from gradsieve.scores.loss import Criterion, check_rows, labelled, name_wrong_label, row_losses, unpack, widened
 
 
 def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -23,11 +23,24 @@ def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -
     check_rows(function, outputs, targets)
     form = next((form for known, form in CLOSED_FORMS.items() if known is function), None)
     if form is not None and options.keys() <= (form.__kwdefaults__ or {}).keys():
-        with clear_label_errors(function, outputs, targets, options):
+        try:
             gradient = form(outputs, targets, **options)
+        except (IndexError, RuntimeError) as error:
+            name_wrong_label(error, function, outputs, targets, options)
+            raise
     else:
         gradient = by_autograd(criterion, outputs, targets)
-    return gradient.unsqueeze(1).flatten(1).norm(dim=1)
+    return torch.linalg.vector_norm(gradient if gradient.dim() == 2 else gradient.unsqueeze(1).flatten(1), dim=1)
+
+
+def ranks_as_loss(criterion: Criterion) -> bool:
+    """Whether rows of equal score have equal losses, so that the loss has no tie to break.
+
+    True of plain squared error, 2 sqrt(loss / elements). With two classes and under BCE the score grows with the
+    loss too, but in floats it reaches its bound while the loss goes on.
+    """
+    function, options = unpack(criterion)
+    return function is F.mse_loss and not options
 
 
 def by_autograd(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -54,6 +67,10 @@ def cross_entropy(
         wanted = targets.to(outputs.dtype)
     else:
         classes = targets.where(counted, 0).unsqueeze(1)
+        if weight is None and not label_smoothing and outputs.dim() == 2:  # the usual case, in fewer steps
+            gradient = outputs.softmax(1)
+            gradient.scatter_(1, classes, gradient.gather(1, classes) - 1)
+            return gradient * counted.unsqueeze(1)
         wanted = torch.zeros_like(outputs).scatter_(1, classes, 1.0)
     if label_smoothing:
         wanted = wanted * (1 - label_smoothing) + label_smoothing / outputs.shape[1]
@@ -77,7 +94,7 @@ def binary_cross_entropy(
 
 def squared(outputs: Tensor, targets: Tensor) -> Tensor:
     """2 (output - target)."""
-    return 2 * (outputs - targets) / elements(outputs)
+    return (outputs - targets) * (2 / max(1, elements(outputs)))
 
 
 def absolute(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -8,14 +8,21 @@ and its input; a convolution does the same with the window that its kernel sees.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product as every
 from math import prod
+from typing import TypeGuard
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from gradsieve.kernels.choice import takes_kernel
 
 # Windows repeat each pixel for every tap of the kernel, so they are laid out for some rows at a time. On
 # a CPU pieces that stay in the cache are also several times as fast as one that has to be fetched anew.
 WINDOW_BYTES = {"cpu": 2**23, "cuda": 2**30}
+FEW_VALUES = 64  # of a window: the first layer of a network on images
+SHIFT_COST = 16  # multiplications that one addition of a shifted Gram matrix is worth: it is bound by memory
 
 
 def wide(values: Tensor) -> Tensor:
@@ -27,16 +34,32 @@ def sum_of_squares(share: Tensor) -> Tensor:  # (N, ...) -> (N,)
     return share.reshape(len(share), -1).square().sum(1)
 
 
+def sum_of_rows(shares: Tensor, rows: Tensor) -> Tensor:  # (N, ...), (K,) -> (...)
+    """The sum of some rows, in single precision at least."""
+    channels_last = shares.movedim(2, -1) if shares.dim() > 3 else shares  # as a convolution's products lie in memory
+    if takes_kernel(channels_last):
+        from gradsieve.kernels.ops import kept_sum
+
+        total = kept_sum(channels_last.flatten(1), rows).view(channels_last.shape[1:])
+    else:
+        total = wide(channels_last[rows]).sum(0)
+    return total.movedim(-1, 1) if shares.dim() > 3 else total
+
+
 def gram_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
     """The cost rule: two positions x positions matrices against one inputs x outputs matrix, per row."""
     return 2 * positions * positions < inputs * outputs
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:
+    return wide(narrow_multiply(left, right))
+
+
+def narrow_multiply(left: Tensor, right: Tensor) -> Tensor:
     # bfloat16 multiplies as it is, like every backward under autocast; float16 would overflow in a sum.
     if left.dtype == torch.float16:
         left, right = wide(left), wide(right)
-    return wide(left @ right)
+    return left @ right
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
@@ -51,12 +74,80 @@ def product_squared_norm(left: Tensor, right: Tensor) -> Tensor:
     return torch.einsum("ngts,ngts->n", multiply(left, left.mT), multiply(right, right.mT))
 
 
+def pixel_gram_is_cheapest(layer: nn.Module, activations: Tensor, gradient: Tensor) -> bool:
+    """Whether a convolution's norm is had best from products of pixels, which every tap of the kernel shares."""
+    if not slides_one_by_one(layer):
+        return False
+    taps, inputs, outputs = prod(layer.kernel_size), layer.in_channels, layer.out_channels
+    seen, positions = prod(activations.shape[2:]), prod(gradient.shape[2:])
+    pixel_gram = seen**2 * inputs + positions**2 * (outputs + SHIFT_COST * taps)
+    window_gram = positions**2 * (taps * inputs + outputs)
+    return pixel_gram < min(window_gram, positions * taps * inputs * outputs)
+
+
+def slides_one_by_one(layer: nn.Module) -> TypeGuard[nn.Conv1d | nn.Conv2d | nn.Conv3d]:
+    """A convolution whose kernel moves pixel by pixel over a map with zeros around it."""
+    return (
+        isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+        and {*layer.stride, *layer.dilation, layer.groups} == {1}
+        and layer.padding_mode == "zeros"
+    )
+
+
+def pixel_gram_squared_norm(layer: nn.Conv2d, activations: Tensor, gradient: Tensor) -> Tensor:
+    """The squared norm of a convolution's product over windows, without windows: (N,).
+
+    Two windows' product is the sum over the taps of two pixels' product, so the Gram matrix of the windows is the
+    sum of the shifted Gram matrices of the pixels.
+    """
+    size, positions = activations.shape[2:], gradient.shape[2:]
+    pixels, gradients = (values.flatten(2).mT for values in (activations.to(gradient.dtype), gradient))
+    between_pixels = multiply(pixels, pixels.mT).reshape(-1, *size, *size)
+    between_pixels = F.pad(between_pixels, layer._reversed_padding_repeated_twice * 2)
+    between_windows = None
+    for taps in every(*map(range, layer.kernel_size)):
+        places = [slice(tap, tap + length) for tap, length in zip(taps, positions, strict=True)]
+        shifted = between_pixels[(slice(None), *places, *places)]
+        between_windows = shifted.clone() if between_windows is None else between_windows.add_(shifted)
+    assert between_windows is not None  # a kernel has at least one tap
+    between_gradients = multiply(gradients, gradients.mT).reshape(between_windows.shape)
+    return (between_windows * between_gradients).flatten(1).sum(1)
+
+
+def window_bytes(layer: nn.Module, activations: Tensor, gradient: Tensor) -> int:
+    """What a row's windows take."""
+    pixels = max(activations[0].numel(), gradient[0].numel())
+    return pixels * prod(getattr(layer, "kernel_size", ())) * gradient.element_size()
+
+
+def products_of_windows(layer: nn.Conv2d, activations: Tensor, gradient: Tensor) -> Tensor:
+    """A convolution's product over windows, (N, outputs, kernel x inputs), for windows of few values.
+
+    They are filled up with zeros to whole loads, without which the product takes a slow way on a GPU.
+    """
+    padded = F.pad(activations.to(gradient.dtype), layer._reversed_padding_repeated_twice)
+    right = windows(layer, padded, gradient.shape[2:]).squeeze(1)
+    columns = right.shape[-1]
+    return narrow_multiply(gradient.flatten(2), F.pad(right, (0, -columns % 8)))[..., :columns]
+
+
+def products_by_line(layer: nn.Conv2d, activations: Tensor, gradient: Tensor) -> Tensor:
+    """A convolution's product over windows with one copy of the map per column of the kernel, not per tap of it:
+    (N, outputs, kernel x inputs). The lines of the kernel are shifts of whole lines of the map, which need no copy.
+    """
+    size = gradient.shape[2:]
+    padded = F.pad(activations.to(gradient.dtype), layer._reversed_padding_repeated_twice).movedim(1, -1)
+    lines, columns = layer.kernel_size
+    beside = torch.cat([padded[:, :, tap : tap + size[1]] for tap in range(columns)], -1)  # (N, H, W, columns x C)
+    left = gradient.flatten(2)  # (N, outputs, positions)
+    shifts = [beside[:, tap : tap + size[0]].flatten(1, 2) for tap in range(lines)]
+    return torch.cat([narrow_multiply(left, shifted) for shifted in shifts], 2)
+
+
 def in_pieces(
-    function: Callable[[Tensor, Tensor], Tensor], layer: nn.Module, activations: Tensor, gradient: Tensor
+    function: Callable[[Tensor, Tensor], Tensor], row_bytes: int, activations: Tensor, gradient: Tensor
 ) -> Tensor:
     """``function`` of some rows at a time, as many as ``WINDOW_BYTES`` allow."""
-    pixels = max(activations[0].numel(), gradient[0].numel())
-    row_bytes = pixels * prod(getattr(layer, "kernel_size", ())) * gradient.element_size()
     rows = max(1, WINDOW_BYTES.get(gradient.device.type, 2**30) // row_bytes)
     if rows >= len(gradient):
         return function(activations, gradient)

@@ -16,8 +16,9 @@ own parameter), the rows run one by one instead; a network that mixes rows canno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -26,9 +27,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 
 from gradsieve.errors import InputError
-from gradsieve.scores.layer_calls import LayerCall, not_by_rows, recorded_calls, used_outside
-from gradsieve.scores.layer_rules import RULES
-from gradsieve.scores.outer_products import sum_of_squares, wide
+from gradsieve.scores.layer_calls import LayerCall, not_by_rows, parameters_by_row, recorded_calls, used_outside
+from gradsieve.scores.layer_rules import RULES, Measured, Rule
+from gradsieve.scores.outer_products import sum_of_rows, sum_of_squares, wide
 from gradsieve.scores.row_by_row import RowLoss, mixes_rows, rows_apart
 
 
@@ -40,27 +41,43 @@ class LayerUse(NamedTuple):
     activations: Tensor
     output_gradient: Tensor
 
+    @property
+    def rule(self) -> Rule:
+        return RULES[type(self.layer)][self.parameter]
+
     def share(self) -> Tensor:  # (N, *parameter.shape)
-        return self._apply(RULES[type(self.layer)][self.parameter].share)
+        with plain_arithmetic(self.activations):
+            return self.rule.share(self.layer, self.activations, self.output_gradient)
 
-    def squared_norm(self) -> Tensor:  # (N,)
-        return self._apply(RULES[type(self.layer)][self.parameter].squared_norm)
+    def measure(self, hold: bool) -> Measured:
+        with plain_arithmetic(self.activations):
+            return self.rule.measure(self.layer, self.activations, self.output_gradient, hold)
 
-    def _apply(self, function: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> Tensor:
-        with torch.no_grad(), torch.autocast(self.activations.device.type, enabled=False):
-            return function(self.layer, self.activations, self.output_gradient)
+    def total(self, rows: Tensor) -> Tensor:  # the sum of the shares of some rows: parameter.shape
+        with plain_arithmetic(self.activations):
+            return self.rule.total(self.layer, self.activations[rows], self.output_gradient[rows])
 
 
 class KnownShare(NamedTuple):
-    """A share that is there already: small, of a parameter not used, or from rows run one by one."""
+    """A share that is there already: small, of a parameter not used, held, or from rows run one by one."""
 
     gradient: Tensor  # (N, *parameter.shape)
 
     def share(self) -> Tensor:
         return self.gradient
 
-    def squared_norm(self) -> Tensor:
-        return sum_of_squares(self.gradient)
+    def measure(self, hold: bool) -> Measured:
+        return Measured(sum_of_squares(wide(self.gradient)))
+
+    def total(self, rows: Tensor) -> Tensor:
+        return sum_of_rows(self.gradient, rows)
+
+
+@contextmanager
+def plain_arithmetic(like: Tensor) -> Iterator[None]:
+    """No graph, and no cast but our own."""
+    with torch.no_grad(), torch.autocast(like.device.type, enabled=False):
+        yield
 
 
 @dataclass(frozen=True)
@@ -70,24 +87,42 @@ class RowPass:
     outputs: Tensor  # (N, ...), cut from the graph
     losses: Tensor  # (N,), likewise
     uses: Mapping[str, Sequence[LayerUse | KnownShare]]  # of every trainable parameter
+    unused: frozenset[str] = frozenset()  # those that the losses do not depend on
 
     def by_parameter(self) -> Iterator[tuple[str, Tensor]]:
         """Each trainable parameter's name and shares (N, *parameter.shape), built one at a time."""
         for name, uses in self.uses.items():
-            yield name, added(uses)
+            yield name, added([use.share() for use in uses])
 
     def norms(self) -> Tensor:
         """The L2 norm of each row's share over all trainable parameters: (N,)."""
-        squares = [
+        return self.measure(hold=False)[0]
+
+    def measure(self, hold: bool = True) -> tuple[Tensor, RowPass]:
+        """The norms, and this pass with the shares that came by on the way: its ``gradient`` is cheaper."""
+        found = {
             # Several uses of a parameter (tied weights, a layer called twice) add up before the norm is taken.
-            uses[0].squared_norm() if len(uses) == 1 else sum_of_squares(added(uses))
-            for uses in self.uses.values()
-        ]
-        return torch.stack(squares).sum(0).clamp(min=0).sqrt()  # rounding can leave a Gram sum below 0
+            name: uses[0].measure(hold)
+            if len(uses) == 1
+            else Measured(sum_of_squares(added([u.share() for u in uses])))
+            for name, uses in self.uses.items()
+        }
+        squares = torch.stack([measured.squared_norm for measured in found.values()]).sum(0)
+        held = {name: [KnownShare(each.shares)] for name, each in found.items() if each.shares is not None}
+        # Rounding can leave a Gram sum below 0.
+        return squares.clamp(min=0).sqrt(), replace(self, uses={**self.uses, **held})
+
+    def gradient(self, rows: Tensor) -> dict[str, Tensor]:
+        """The sum over some ``rows`` of their shares, by name of the parameter that is used.
+
+        Where no layer mixes rows, this is the gradient of the sum of those rows' losses.
+        """
+        used = {name: uses for name, uses in self.uses.items() if name not in self.unused}
+        return {name: added([use.total(rows) for use in uses]) for name, uses in used.items()}
 
 
-def added(uses: Sequence[LayerUse | KnownShare]) -> Tensor:
-    return reduce(torch.add, (use.share() for use in uses))
+def added(tensors: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.add, tensors)
 
 
 def row_gradient_norms(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -106,7 +141,7 @@ def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor)
     # Weights that an earlier pass under no_grad cast to half precision carry no graph.
     torch.clear_autocast_cache()
     with torch.enable_grad():
-        with recorded_calls(network) as calls:
+        with parameters_by_row(network, inputs) as by_row, recorded_calls(network) as calls:
             outputs = network(inputs)
         check_outputs(outputs)
         exit_node = get_gradient_edge(outputs).node  # before a loss that works in place
@@ -120,9 +155,24 @@ def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor)
         return RowPass(apart.outputs, apart.losses, known)
     with torch.autocast(inputs.device.type, enabled=False):
         # Asked for at the outputs alone, autograd leaves out the weights' gradients.
-        edges = [call.output for call in calls]
+        edges = [*(call.output for call in calls), *map(get_gradient_edge, by_row.values())]
         gradients = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
-    return RowPass(outputs.detach(), losses.detach(), collect_uses(trainable, calls, gradients, len(inputs)))
+    uses = collect_uses(trainable, calls, gradients[: len(calls)], len(inputs))
+    for name, gradient in zip(by_row, gradients[len(calls) :], strict=True):
+        uses[name] = [] if gradient is None else [KnownShare(wide(gradient))]
+    unused = frozenset(name for name in uses if not uses[name])
+    for name in unused:
+        uses[name] = [KnownShare(wide(trainable[name].new_zeros(())).expand(len(inputs), *trainable[name].shape))]
+    return RowPass(outputs.detach(), losses.detach(), uses, unused)
+
+
+def store_gradient(network: nn.Module, gradient: Mapping[str, Tensor]) -> None:
+    """Add a gradient to the ``.grad`` fields, as a backward pass would."""
+    for name, parameter in network.named_parameters():
+        if name in gradient:  # no other has one after a backward pass either
+            # Laid out as the parameter: fused optimizers want that.
+            own = torch.empty_like(parameter, requires_grad=False).copy_(gradient[name])
+            parameter.grad = own if parameter.grad is None else parameter.grad + own
 
 
 def check_outputs(outputs: Tensor) -> None:
@@ -191,7 +241,7 @@ def check_rows_can_run_apart(
 def collect_uses(
     trainable: dict[str, nn.Parameter], calls: list[LayerCall], gradients: Sequence[Tensor | None], rows: int
 ) -> dict[str, list[LayerUse | KnownShare]]:
-    """The uses of each trainable parameter; one that the losses do not depend on has shares of 0."""
+    """The uses of each trainable parameter."""
     names = {id(parameter): name for name, parameter in trainable.items()}  # tied parameters are one object
     uses: dict[str, list[LayerUse | KnownShare]] = {name: [] for name in trainable}
     for call, gradient in zip(calls, gradients, strict=True):
@@ -201,9 +251,6 @@ def collect_uses(
                     use = LayerUse(call.layer, own_name, call.activations, gradient)
                     # A share smaller than what it is made of is built at once: that frees memory, and a
                     # BatchNorm may be in another form, with other statistics, by the time of the asking.
-                    small = rows * parameter.numel() <= gradient.numel()
+                    small = rows * parameter.numel() <= gradient.numel() and not use.rule.has_shortcut
                     uses[names[id(parameter)]].append(KnownShare(use.share()) if small else use)
-    for name, parameter in trainable.items():
-        if not uses[name]:
-            uses[name].append(KnownShare(wide(parameter.new_zeros(())).expand(rows, *parameter.shape)))
     return uses

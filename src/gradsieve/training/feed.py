@@ -40,6 +40,13 @@ def as_float(inputs: Tensor, channels_last: bool = False) -> Tensor:
     return inputs.contiguous(memory_format=torch.channels_last) if channels_last and inputs.dim() == 4 else inputs
 
 
+def draw(order: Tensor, place: Tensor, inputs: Tensor, targets: Tensor, size: int) -> tuple[Tensor, ...]:
+    """The ``size`` rows of ``order`` from ``place`` on, as a batch is made of them; the place moves on."""
+    rows = order[place + torch.arange(size, device=order.device)]
+    place += size
+    return rows, as_float(inputs[rows], channels_last=inputs.is_cuda), targets[rows]
+
+
 class Feed:
     """Training rows, ready to be drawn in any order."""
 

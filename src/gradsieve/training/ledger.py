@@ -25,14 +25,13 @@ class Ledger:
 
     def record(self, rows: Tensor, scores: Tensor | None, kept: Tensor) -> None:
         """Enter one network's judgement of a batch: its rows' numbers in the set, scores, and kept positions."""
-        gone = torch.ones(len(rows), dtype=torch.int32, device=rows.device)
-        gone[kept] = 0
-        # A batch holds a row once, so plain indexing adds exactly, and in the same order every time.
-        self.judged[rows] += 1
-        self.dropped[rows] += gone
+        once = torch.ones(len(rows), dtype=torch.int32, device=rows.device)
+        # A batch holds a row once, so that every sum has one order, on a GPU too.
+        self.judged.index_add_(0, rows, once)
+        self.dropped.index_add_(0, rows, once.index_fill(0, kept, 0))
         if scores is not None:
-            self.scored[rows] += 1
-            self.score_sum[rows] += scores.float().nan_to_num(nan=torch.inf)
+            self.scored.index_add_(0, rows, once)
+            self.score_sum.index_add_(0, rows, scores.float().nan_to_num(nan=torch.inf))
 
     def record_absent(self, rows: Tensor, scores: Tensor | None) -> None:
         """Enter rows that a whole epoch left out, with the scores that they were left out for."""

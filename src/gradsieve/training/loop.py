@@ -1,4 +1,4 @@
-"""The training loop: the one place where weights change. It knows no method by name."""
+"""The training loop: epochs, tests, states. It knows no method by name."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gradsieve import ranks, seeds
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.metrics import METRICS
 from gradsieve.theory import check_breakdown
+from gradsieve.training.engines import CaptureError, PlainEngine, make_engine
 from gradsieve.training.evaluate import predict, test_metric
 from gradsieve.training.feed import Feed, epoch_order
 from gradsieve.training.folder import RunFolder, open_folder
@@ -26,7 +27,14 @@ from gradsieve.training.probe import Probe
 from gradsieve.training.progress import Progress, make_progress
 from gradsieve.training.result import Result, finish, read_result
 from gradsieve.training.run import Run
-from gradsieve.training.setting import Setting, make_optimizer, prepare, require_outputs, require_statistics
+from gradsieve.training.setting import (
+    Setting,
+    make_optimizer,
+    prepare,
+    require_outputs,
+    require_statistics,
+    set_learning_rate,
+)
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
 
@@ -107,7 +115,9 @@ class Trainer:
         self.folder, self.progress, self.probe = folder, progress, probe
         self.save_every = save_every
         self.feed = Feed(setting.data.train, setting.device)
-        self.is_corrupted = setting.is_corrupted.to(setting.device)
+        self.engine, obstacle = make_engine(setting, state, self.feed)
+        if obstacle:
+            progress.note(f"steps run one by one: {obstacle}")
         self.test_inputs = setting.data.test.inputs
         self.test_targets = setting.data.test.targets.to(setting.device)
         self.clock = self.saved_at = time.monotonic()
@@ -128,24 +138,22 @@ class Trainer:
         """The steps of this epoch that are left."""
         state, epoch = self.state, self.state.epoch
         for optimizer in state.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = self.setting.learning_rate(epoch)
-        rows = self.epoch_rows()
-        for batch in self.feed.batches(epoch_order(self.run.seed, epoch, rows), self.run.batch_size, state.step):
-            rate = self.setting.drop_rate(epoch, state.step)
-            for optimizer in state.optimizers:
-                optimizer.zero_grad()
-            selections = self.method.step(state.networks, batch.inputs, batch.targets, rate)
-            ranks.sum_gradients(state.networks)
-            for network, optimizer in zip(state.networks, state.optimizers, strict=True):
-                self.method.finish(network)
-                optimizer.step()
-            for selection in selections:
-                state.ledger.record(batch.rows, selection.scores, selection.kept)
-            state.tally.add(batch, selections, self.is_corrupted)
+            set_learning_rate(optimizer, self.setting.learning_rate(epoch))
+        for _ in self.engine_steps(epoch_order(self.run.seed, epoch, self.epoch_rows())):
             state.step += 1
             self.progress.step((epoch - 1) * self.setting.steps_an_epoch + state.step, self.total_steps)
             yield
+
+    def engine_steps(self, order: Tensor) -> Iterator[None]:
+        """The engine's steps over ``order``; where a graph can't be had after all, one by one."""
+        try:
+            yield from self.engine.steps(order)
+        except CaptureError as error:
+            if self.run.engine == "captured":
+                raise
+            self.progress.note(f"steps run one by one: {error}")
+            self.engine = PlainEngine(self.setting, self.state, self.feed)
+            yield from self.engine.steps(order)
 
     @property
     def total_steps(self) -> int:
@@ -190,7 +198,7 @@ class Trainer:
             record["gradient_error"] = self.probe.measure(state.networks[0])
         record["seconds"] = self.elapsed()
         state.history.append(record)
-        state.tally = Tally.empty(len(state.tally.seen_of_class), self.setting.device)
+        state.tally.clear()
         state.epoch, state.step = state.epoch + 1, 0
         if self.folder is not None:
             self.folder.write_metrics(state.history)

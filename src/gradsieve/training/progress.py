@@ -23,6 +23,9 @@ class Progress:
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch has ended with this record."""
 
+    def note(self, text: str) -> None:
+        """Something to know about the run."""
+
 
 class Lines(Progress):
     """A line now and then, for logs."""
@@ -35,6 +38,9 @@ class Lines(Progress):
         if time.monotonic() - self.last >= self.every or record["epoch"] == self.epochs:
             self.last = time.monotonic()
             print(f"{self.label}  {describe(record, self.epochs)}", flush=True)
+
+    def note(self, text: str) -> None:
+        print(f"{self.label}  {text}", flush=True)
 
 
 class Bar(Progress):
@@ -62,6 +68,9 @@ class Bar(Progress):
 
     def epoch(self, record: dict[str, Any]) -> None:
         self.bar.update(self.task, now=describe(record, self.epochs))
+
+    def note(self, text: str) -> None:
+        self.bar.console.print(text, highlight=False)
 
 
 def describe(record: dict[str, Any], epochs: int) -> str:

@@ -88,8 +88,21 @@ def place(network: nn.Module, device: torch.device, precision: Precision) -> nn.
 
 
 def make_optimizer(network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-    """The optimizer of the paper's tables."""
-    return torch.optim.Adam(network.parameters(), lr=learning_rate, betas=(0.9, 0.999), fused=True)
+    """The optimizer of the paper's tables. On a GPU its step can be captured: the learning rate lives there too."""
+    parameters = list(network.parameters())
+    if not parameters[0].is_cuda:
+        return torch.optim.Adam(parameters, lr=learning_rate, betas=(0.9, 0.999), fused=True)
+    rate = torch.tensor(learning_rate, device=parameters[0].device)
+    return torch.optim.Adam(parameters, lr=rate, betas=(0.9, 0.999), fused=True, capturable=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    """In place where the rate is a tensor: a captured step reads it there."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(learning_rate)
+        else:
+            group["lr"] = learning_rate
 
 
 def prepare(run: Run) -> Setting:

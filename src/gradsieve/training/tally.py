@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from gradsieve.method import Selection
-from gradsieve.training.feed import Batch
+
+COMPARISONS = 2**20  # beyond so many, adding up by index is faster than comparing each row with each class
 
 
 @dataclass
@@ -34,21 +35,26 @@ class Tally:
         per_class = torch.zeros(classes, dtype=torch.int64, device=device)
         return cls(zero.double(), zero, zero.clone(), zero.clone(), per_class, per_class.clone())
 
-    def add(self, batch: Batch, selections: Sequence[Selection], is_corrupted: Tensor) -> None:
-        """Count one step of every network."""
+    def add(self, rows: Tensor, targets: Tensor, selections: Sequence[Selection], is_corrupted: Tensor) -> None:
+        """Count one step of every network, over a batch of ``rows`` of the set."""
         for selection in selections:
             self.loss += selection.loss
             self.steps += 1
             self.kept += len(selection.kept)
-            self.kept_corrupted += is_corrupted[batch.rows[selection.kept]].sum()
+            self.kept_corrupted += is_corrupted.index_select(0, rows.index_select(0, selection.kept)).sum()
             if len(self.seen_of_class):
-                add_counts(self.seen_of_class, batch.targets)
-                add_counts(self.kept_of_class, batch.targets[selection.kept])
+                add_counts(self.seen_of_class, targets)
+                add_counts(self.kept_of_class, targets.index_select(0, selection.kept))
 
     def add_absent(self, targets: Tensor, networks: int) -> None:
         """Count rows that a whole epoch left out: seen, and not kept."""
         if len(self.seen_of_class):
             add_counts(self.seen_of_class, targets, networks)
+
+    def clear(self) -> None:
+        """Begin another epoch, in the same memory: a captured step writes there."""
+        for tensor in self.tensors().values():
+            tensor.zero_()
 
     def read(self) -> dict[str, Any]:
         """The figures of the epoch, for people and files."""
@@ -67,4 +73,7 @@ class Tally:
 
 def add_counts(counts: Tensor, classes: Tensor, times: int = 1) -> None:
     """Add how often each class occurs. (``bincount`` would wait for the device to know the largest.)"""
-    counts.index_add_(0, classes, torch.full_like(classes, times))
+    if len(classes) * len(counts) > COMPARISONS:
+        counts.index_add_(0, classes, torch.full_like(classes, times))
+    else:
+        counts += times * (classes.unsqueeze(1) == torch.arange(len(counts), device=counts.device)).sum(0)

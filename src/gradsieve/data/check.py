@@ -1,0 +1,103 @@
+"""Which data sets are whole in a folder, and what is wrong with those that are not."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gradsieve.data import DATASETS
+from gradsieve.data.celeba import LIST, load_partitions
+from gradsieve.data.published import PUBLISHED, Published
+from gradsieve.errors import GradsieveError, InputError
+
+State = Literal["complete", "incomplete", "absent"]
+# Python distributions, whose pickles differ from copy to copy: they are read instead of compared.
+PICKLED = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of a data set."""
+
+    name: str
+    where: str
+    problems: tuple[str, ...] = ()
+    checked: str = "every SHA-256 is the published one"
+
+    @property
+    def state(self) -> State:
+        if not self.where:
+            return "absent"
+        return "incomplete" if self.problems else "complete"
+
+
+def check_folder(folder: Path, published: Mapping[str, Published] = PUBLISHED) -> list[Finding]:
+    """One finding for each data set that is read from files of its own."""
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder}. Name the one that holds the data sets.")
+    findings = [check_files(name, published[name], folder) for name in published]
+    findings = [check_pickles(each, folder) if each.state == "absent" else each for each in findings]
+    return [*findings, check_celeba(folder)]
+
+
+def check_files(name: str, published: Published, folder: Path) -> Finding:
+    """Compare every file with what was published."""
+    found = {place: [file for file in published.files if locate(folder / place, file)] for place in published.places}
+    place = max(found, key=lambda each: len(found[each]))
+    if not found[place]:
+        return Finding(name, "")
+    root, problems = folder / place, []
+    for file, sha256 in published.files.items():
+        path = locate(root, file)
+        if path is None:
+            problems.append(f"{root / file} is missing")
+        elif (sum_of := content_sha256(path)) != sha256:
+            what = "cannot be read" if sum_of is None else "differs from what was published"
+            problems.append(f"{path} {what}")
+    return Finding(name, str(root), tuple(problems))
+
+
+def locate(root: Path, file: str) -> Path | None:
+    """The file, plain or compressed."""
+    return next((path for path in (root / file, root / f"{file}.gz") if path.is_file()), None)
+
+
+def content_sha256(path: Path) -> str | None:
+    """SHA-256 of a file, of what is in it where it is compressed; None where it cannot be read to its end."""
+    digest = hashlib.sha256()
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except (OSError, EOFError, zlib.error):
+        return None
+    return digest.hexdigest()
+
+
+def check_pickles(absent: Finding, folder: Path) -> Finding:
+    """The python distribution, where the binary one is not there."""
+    if not (folder / PICKLED.get(absent.name, "?")).is_dir():
+        return absent
+    return read(absent.name, folder / PICKLED[absent.name], lambda root: DATASETS[absent.name](root))
+
+
+def check_celeba(folder: Path) -> Finding:
+    """CelebA's layout: there are no sums to compare with, but every image can be opened."""
+    root = next((place for place in (folder, folder / "celeba") if (place / LIST).exists()), None)
+    if root is None:
+        return Finding("celeba", "")
+    return read("celeba", root, lambda place: load_partitions(place, size=1))
+
+
+def read(name: str, root: Path, load: Callable[[Path], object]) -> Finding:
+    """A data set that is whole if it can be loaded."""
+    try:
+        load(root)
+    except GradsieveError as error:
+        return Finding(name, str(root), (str(error),))
+    return Finding(name, str(root), checked="every file was read to its end")

@@ -1,0 +1,136 @@
+"""Fetching public data sets: checked against their published SHA-256, and resumed where a download broke off."""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from gradsieve.data.check import check_files
+from gradsieve.data.published import BY_HAND, PUBLISHED, Download, Published
+from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.registry import unknown
+
+Say = Callable[[str], None]
+TIMEOUT = 30  # seconds without a byte
+CHUNK = 1 << 16
+
+
+def fetch(name: str, to: Path, say: Say = print, published: Mapping[str, Published] = PUBLISHED) -> Path:
+    """Bring the files of a data set into ``to``; what is there and whole is not fetched again. Returns their folder."""
+    if name not in published:
+        if name in BY_HAND:
+            raise InputError(f"{name} cannot be fetched. {BY_HAND[name]}")
+        raise InputError(unknown("data set to fetch", name, published))
+    wanted = published[name]
+    finding = check_files(name, wanted, to)
+    if finding.state == "complete":
+        say(f"{name} is complete in {finding.where}")
+        return Path(finding.where)
+    home = to / wanted.places[0]
+    for download in wanted.downloads:
+        path = fetch_file(download, to if download.is_archive else home, say)
+        if download.is_archive:
+            unpack(path, to)
+            path.unlink()
+    finding = check_files(name, wanted, to)
+    if finding.state != "complete":
+        problems = "; ".join(finding.problems) or f"none of its files is in {home}"
+        raise InputError(
+            f"{name} was fetched, but is not what it should be: {problems}. Delete that, and fetch it again."
+        )
+    say(f"{name} is complete in {finding.where}")
+    return home
+
+
+def fetch_file(download: Download, folder: Path, say: Say) -> Path:
+    """One file, under its own name. What has arrived of it stays as NAME.part until all of it is there."""
+    try:
+        import pooch
+        import requests
+    except ImportError as error:
+        raise MissingExtraError("pooch", "data", "Fetching data") from error
+    pooch.get_logger().setLevel("WARNING")
+    part = folder / f"{download.name}.part"
+    while True:
+        resumed = part.exists()
+        try:
+            path = pooch.retrieve(
+                download.url,
+                known_hash=f"sha256:{download.sha256}",
+                fname=download.name,
+                path=folder,
+                downloader=cast(Any, Resuming(part, say)),  # pooch's own annotation does not fit its own downloaders
+            )
+            return Path(path)
+        except requests.RequestException as error:
+            raise InputError(
+                f"{download.url} could not be fetched ({reason(error)}). What has arrived is kept: the same command "
+                "goes on from there."
+            ) from error
+        except ValueError as error:
+            # A part may be of an older file than the one that went on behind it: once more, from the beginning.
+            if not resumed:
+                raise InputError(
+                    f"{download.url} does not have the SHA-256 that is on record for it, and was thrown away. Try "
+                    "again; if that does not help, it has been changed at its source."
+                ) from error
+        except OSError as error:
+            why = error.strerror or error
+            raise InputError(
+                f"{folder / download.name} could not be written ({why}). Make room, or choose another --to."
+            ) from error
+
+
+class Resuming:
+    """How pooch is to download: go on behind what has arrived before, where the server can do that."""
+
+    def __init__(self, part: Path, say: Say) -> None:
+        self.part, self.say = part, say
+
+    def __call__(self, url: str, output_file: str | Path, pooch: Any, check_only: bool | None = False) -> None:
+        import requests
+
+        done = self.part.stat().st_size if self.part.exists() else 0
+        # Without transfer encodings: bytes are counted and compared as they lie on the server.
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={done}-"} if done else {})}
+        with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+            if response.status_code != 416:  # nothing is left: all of it had arrived; the SHA-256 will tell
+                response.raise_for_status()
+                goes_on = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
+                self.write(response, done if response.status_code == 206 and goes_on else 0)
+        os.replace(self.part, output_file)
+
+    def write(self, response: Any, done: int) -> None:
+        """Append to the part behind its first ``done`` bytes."""
+        total = done + int(response.headers.get("Content-Length", 0))
+        said = time.monotonic()
+        self.say(f"{self.part.stem}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
+        with open(self.part, "ab" if done else "wb") as file:
+            for chunk in response.iter_content(CHUNK):
+                file.write(chunk)
+                done += len(chunk)
+                if time.monotonic() - said > 5:
+                    said = time.monotonic()
+                    self.say(f"{self.part.stem}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
+
+
+def unpack(archive: Path, to: Path) -> None:
+    """Unpack an archive; no member may lead outside of ``to`` or be anything but a plain file or folder."""
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            tar.extractall(to, filter="data")
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise InputError(f"{archive} cannot be unpacked ({error}). Mend that, and fetch it again.") from error
+
+
+def reason(error: Exception) -> str:
+    """The innermost of a chain of reasons, which libraries nest deep, without the connection that it names first."""
+    inner = getattr(error, "reason", None) or next(iter(error.args), "")
+    if isinstance(inner, Exception):
+        return reason(inner)
+    return re.sub(r"^(<.*?>|\w+\(.*?\)): ", "", str(inner or error))

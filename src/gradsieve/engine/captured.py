@@ -1,0 +1,39 @@
+"""A whole step as one CUDA graph: launched at once, so that the host is never what a step waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WARM_STEPS = 3  # before a capture: libraries choose their algorithms, buffers and the optimizer's state come to be
+
+
+def capture(
+    body: Callable[[], None], tensors: Callable[[], Mapping[str, Tensor]], pool: Any = None
+) -> torch.cuda.CUDAGraph:
+    """A graph of ``body``, which changes nothing but ``tensors()`` in place. They are afterwards as they were before.
+
+    ``pool``: the memory of other graphs that never run at the same time.
+    """
+    before = {name: tensor.clone() for name, tensor in tensors().items()}
+    random_numbers = torch.get_rng_state(), torch.cuda.get_rng_state()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    try:
+        with torch.cuda.stream(side):
+            for _ in range(WARM_STEPS):
+                body()
+        torch.cuda.current_stream().wait_stream(side)
+    finally:
+        for name, tensor in tensors().items():
+            # What the first step brought into being (an optimizer's moments) is 0 at the start.
+            tensor.copy_(before[name]) if name in before else tensor.zero_()
+        torch.set_rng_state(random_numbers[0])
+        torch.cuda.set_rng_state(random_numbers[1])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        body()
+    return graph

@@ -1,0 +1,138 @@
+"""Parts of a step as compiled programs, one for each shape that they come in.
+
+A program is traced with everything that Python decides on the way: hooks, autocast, train or eval form, and the
+backward pass too. So a method's step is one graph from the batch to the gradients, in which the compiler fuses scores,
+selection and losses with their neighbours. Compiling takes seconds; torch caches the result on disk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradsieve.method import Method, Selection
+
+# Small kernels that do not wait for each other are launched as one: casts of weights, counters, statistics.
+OPTIONS: dict[str, Any] = {"combo_kernels": True}
+
+
+class Programs:
+    """Compiled programs by what they were made for, and the seconds that making them took."""
+
+    def __init__(self, backend: str = "inductor") -> None:
+        self.backend = backend  # torch.compile's; "eager" runs what was traced as it is
+        self.made: dict[Hashable, Callable[..., Any]] = {}
+        self.seconds = 0.0
+
+    @torch.no_grad()
+    def run(self, key: Hashable, function: Callable[..., Any], *tensors: Any) -> Any:
+        """``function(*tensors)``, compiled at its first call under this key with tensors of such shapes.
+
+        The function may change its tensors in place. ``key`` stands for all that it knows besides them.
+        """
+        signature = (key, *map(described, tensors))
+        program = self.made.get(signature)
+        if program is not None:
+            return program(*tensors)
+        start = time.monotonic()
+        traced = trace(function, *tensors)
+        share_casts(traced)
+        program = self.made[signature] = torch.compile(
+            traced, dynamic=False, backend=self.backend, options=OPTIONS if self.backend == "inductor" else None
+        )
+        result = program(*tensors)
+        self.seconds += time.monotonic() - start
+        return result
+
+
+def trace(function: Callable[..., Any], *tensors: Any) -> torch.fx.GraphModule:
+    """All operations that ``function`` runs on such tensors, those of its backward passes too."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # the compiler takes seconds to import
+
+    from gradsieve.engine.lowering import Lowered
+
+    with Lowered(), torch.enable_grad():
+        return make_fx(function, tracing_mode="fake")(*tensors)
+
+
+def share_casts(traced: torch.fx.GraphModule) -> None:
+    """Cast a weight once where several passes over a network would each cast it anew."""
+    changed = {node.args[0] for node in traced.graph.nodes if is_in_place(node)}
+    first: dict[Hashable, torch.fx.Node] = {}
+    for node in list(traced.graph.nodes):
+        if node.target is torch.ops.aten._to_copy.default and node.args[0].op == "placeholder":
+            key = node.args[0], tuple(sorted((name, str(value)) for name, value in node.kwargs.items()))
+            if node.args[0] not in changed and first.setdefault(key, node) is not node:
+                node.replace_all_uses_with(first[key])
+                traced.graph.erase_node(node)
+    traced.recompile()
+
+
+def is_in_place(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def described(value: Any) -> Hashable:
+    """What a program depends on: a tensor's shape, layout and type, not its values."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.device, value.requires_grad
+    return tuple(map(described, value)) if isinstance(value, list | tuple) else value
+
+
+def compiled_step(
+    programs: Programs,
+    method: Method,
+    networks: Sequence[nn.Module],
+    inputs: Tensor,
+    targets: Tensor,
+    drop_rate: float,
+) -> list[Selection]:
+    """``method.step``, as one program: the gradients are left in ``.grad``, in place of what was there."""
+    parameters = [dict(network.named_parameters()) for network in networks]
+    values = [own | dict(network.named_buffers()) for own, network in zip(parameters, networks, strict=True)]
+
+    def step(tensors: list[list[Tensor]], inputs: Tensor, targets: Tensor) -> Any:
+        with ExitStack() as stack:
+            for network, names, own in zip(networks, values, tensors, strict=True):
+                stack.enter_context(swapped(network, dict(zip(names, own, strict=True))))
+                network.zero_grad()
+            selections = method.step(networks, inputs, targets, drop_rate)
+            gradients = [[parameter.grad for parameter in network.parameters()] for network in networks]
+        return gradients, [tuple(selection) for selection in selections]
+
+    forms = tuple(module.training for network in networks for module in network.modules())
+    key = "step", method, tuple(map(id, networks)), forms, drop_rate
+    gradients, selections = programs.run(key, step, [list(own.values()) for own in values], inputs, targets)
+    for own, found in zip(parameters, gradients, strict=True):
+        for parameter, gradient in zip(own.values(), found, strict=True):
+            parameter.grad = gradient if gradient is None else laid_out_as(parameter, gradient)
+    return [Selection(*selection) for selection in selections]
+
+
+def laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """A gradient in its parameter's layout: fused optimizers want that."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+
+
+@contextmanager
+def swapped(network: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """A network with other tensors for its parameters and buffers."""
+    places = []
+    for path, module in network.named_modules():
+        for own in (module._parameters, module._buffers):
+            places += [(own, name, f"{path}.{name}".lstrip("."), value) for name, value in own.items()]
+    by_tensor = {id(value): values[full] for _, _, full, value in places if full in values}  # tied ones have one name
+    for own, name, _, value in places:
+        own[name] = by_tensor.get(id(value), value)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for own, name, _, value in places:
+            own[name] = value  # type: ignore[assignment]

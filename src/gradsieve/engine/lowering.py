@@ -1,0 +1,141 @@
+"""The forms of some layers that a compiler makes the most of. The values are those of the usual form, up to rounding.
+
+A norm written as sums per row and channel leaves one pass over the map before it and one behind it, and the
+compiler fuses both with their neighbours: BatchNorm and GroupNorm then differ in arithmetic on (N, C) values alone.
+Scale and shift are laid out per row, so that their gradients are summed within a row first, which runs faster; and
+they may be given per row, (N, C), which makes their gradient each row's own share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+import torch._inductor.test_operators  # registers the operator that KeptApart stands for
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from gradsieve.scores.layer_calls import ROW_LAYERS
+
+# Their lowered forms take a scale and a shift for each row.
+TAKE_ROWS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm)
+VECTOR = 8  # channels of half precision that fill one 16-byte load
+
+
+class Lowered(TorchFunctionMode):
+    """While active, calls of the functions in ``FORMS`` take the form that is there."""
+
+    def __enter__(self) -> Lowered:
+        self.token = ROW_LAYERS.set(TAKE_ROWS)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        ROW_LAYERS.reset(self.token)
+        super().__exit__(*error)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return FORMS.get(func, func)(*args, **(kwargs or {}))
+
+
+def batch_norm(
+    maps: Tensor,  # (N, C, ...)
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,  # (C,), or (N, C)
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """``F.batch_norm``, with its statistics as sums of the rows' sums."""
+    by_row = weight is not None and weight.dim() == 2
+    if maps.dim() < 3 and not by_row:
+        return F.batch_norm(maps, running_mean, running_var, weight, bias, training, momentum, eps)
+    if training or running_mean is None or running_var is None:
+        count = len(maps) * prod(maps.shape[2:])
+        total, squares = (kept_apart(sums.sum(0)) for sums in channel_sums(maps))
+        mean = total / count
+        variance = (squares / count - mean * mean).clamp(min=0)
+        if running_mean is not None and running_var is not None:
+            with torch.no_grad():
+                running_mean.lerp_(mean.detach().to(running_mean.dtype), momentum)
+                unbiased = variance.detach() * (count / max(1, count - 1))
+                running_var.lerp_(unbiased.to(running_var.dtype), momentum)
+    else:
+        mean, variance = (values.expand(maps.shape[:2]) for values in (running_mean, running_var))
+    return scale_and_shift(maps, mean, (variance + eps).rsqrt(), weight, bias)
+
+
+def group_norm(
+    maps: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """``F.group_norm``, with statistics as sums of the channels' sums; the result keeps the precision of the maps."""
+    rows, channels = maps.shape[:2]
+    count = prod(maps.shape[2:]) * channels // num_groups
+    total, squares = (kept_apart(sums.view(rows, num_groups, -1).sum(2)) for sums in channel_sums(maps))
+    mean = total / count
+    variance = (squares / count - mean * mean).clamp(min=0)
+    of_channel = (rows, num_groups, channels // num_groups)
+    mean, deviation = (
+        values.unsqueeze(2).expand(of_channel).reshape(rows, channels) for values in (mean, (variance + eps).rsqrt())
+    )
+    return scale_and_shift(maps, mean, deviation, weight, bias)
+
+
+def channel_sums(maps: Tensor) -> tuple[Tensor, Tensor]:  # (N, C, ...) -> (N, C), (N, C)
+    """The sum and the sum of squares over the positions of each channel, in single precision at least."""
+    values = single(maps).flatten(2) if maps.dim() > 2 else single(maps).unsqueeze(2)
+    return values.sum(2), (values * values).sum(2)
+
+
+def scale_and_shift(
+    maps: Tensor, mean: Tensor, inverse_deviation: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """(maps - mean) * inverse_deviation * weight + bias, as one multiplication and one addition."""
+    scale = inverse_deviation if weight is None else inverse_deviation * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    shape = *maps.shape[:2], *[1] * (maps.dim() - 2)
+    scale, shift = (kept_apart(values).expand(maps.shape[:2]).reshape(shape) for values in (scale, shift))
+    return (single(maps) * scale + shift).to(maps.dtype)
+
+
+class KeptApart(torch.autograd.Function):
+    """The identity, for small values of which many are made: they and their gradients are computed once, in kernels of
+    their own. Left alone, the compiler computes them anew at every position of the map."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        return torch.ops._inductor_test.realize(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return torch.ops._inductor_test.realize(gradient)
+
+
+def kept_apart(values: Tensor) -> Tensor:
+    return KeptApart.apply(values)  # pyright: ignore[reportReturnType]
+
+
+def conv2d(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
+    """``F.conv2d``; the few channels of an image are filled up with zeros to what one load takes."""
+    missing = -inputs.shape[1] % VECTOR
+    is_half = inputs.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(inputs.device.type)
+    if inputs.is_cuda and is_half and inputs.dim() == 4 and missing and weight.shape[1] == inputs.shape[1]:
+        inputs, weight = (F.pad(values, (0, 0, 0, 0, 0, missing)) for values in (inputs, weight))
+    return F.conv2d(inputs, weight, bias, *args, **kwargs)
+
+
+def single(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+FORMS: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    F.batch_norm: batch_norm,
+    F.group_norm: group_norm,
+    torch.conv2d: conv2d,
+}

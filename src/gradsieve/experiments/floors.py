@@ -1,0 +1,90 @@
+"""How far a plain step is from what the machine could do: its arithmetic, and its layers' products alone.
+
+The floor runs the convolutions and linear layers of one forward and backward on the shapes that they really see, in
+the precision that they really run in, and nothing else: no norms, activations, loss or update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from gradsieve.experiments.workloads import Setup, Workload, set_up
+
+LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+
+
+class Floor(NamedTuple):
+    """The products of a plain step."""
+
+    step: Callable[[], None]
+    flops: int  # a forward and a backward; a multiplication with its addition counts as two
+
+
+def make_floor(workload: Workload, device: torch.device) -> Floor:
+    """The layers' products of a plain step on this workload."""
+    setup = set_up(workload, device)
+    calls = layer_calls(setup)
+
+    def step() -> None:
+        for run, wanted, output_gradient in calls:
+            torch.autograd.grad(run(), wanted, output_gradient)
+
+    return Floor(step if device.type != "cuda" else captured(step, device), count_flops(workload, setup))
+
+
+def layer_calls(setup: Setup) -> list[tuple[Callable[[], Tensor], list[Tensor], Tensor]]:
+    """For each call of a layer: the call on tensors of its own, what gradients it owes, and the one it gets."""
+    calls = []
+
+    def note(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        # Autocast casts inside the layer; alone it gets what it really computes with.
+        own = {name: p.detach().to(output.dtype).requires_grad_() for name, p in layer.named_parameters()}
+        source = inputs[0].detach().to(output.dtype)
+        wanted = list(own.values())
+        if inputs[0].requires_grad:  # the first layer owes none
+            wanted.append(source.requires_grad_())
+
+        def run() -> Tensor:
+            return torch.func.functional_call(layer, own, (source,))
+
+        calls.append((run, wanted, torch.randn_like(output)))
+
+    network = setup.networks[0]
+    hooks = [m.register_forward_hook(note) for m in network.modules() if isinstance(m, LAYERS)]
+    try:
+        network(setup.inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return calls
+
+
+def count_flops(workload: Workload, setup: Setup) -> int:
+    """The floating-point operations of the products in one forward and backward."""
+    with FlopCounterMode(display=False) as counter:
+        workload.criterion(setup.networks[0](setup.inputs).float(), setup.targets).backward()
+    return counter.get_total_flops()
+
+
+def captured(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """The step as one CUDA graph: the device's own time, without that of launching."""
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+
+    def replay(_: object = step) -> None:  # the graph works on the step's tensors, so they must live as long
+        graph.replay()
+
+    return replay

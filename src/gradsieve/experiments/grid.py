@@ -1,0 +1,195 @@
+"""The runs that an experiment is made of, as pure functions of what was chosen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradsieve.corruptions import CORRUPTIONS
+from gradsieve.data import DATASETS
+from gradsieve.errors import InputError
+from gradsieve.experiments.experiment import CLEAN, FEATURES, Experiment, Variant, column_label, parts_of
+from gradsieve.methods import METHODS
+from gradsieve.registry import unknown
+from gradsieve.training.run import Preset, Run, make_run
+
+DATA = {"CF10": "cifar10", "CF100": "cifar100"}
+SHORT = {"sym": "symmetric", "pf": "pairflip"}  # the paper's names of corruptions
+ROW = re.compile(r"(?:(CF100?)-)?([a-z]+)-([1-9]\d?)")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How much of an experiment to run, and how; where nothing is said, all of it and as the paper does."""
+
+    rows: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    preset: Preset = "authors"
+    epochs: int | None = None
+    data: str | None = None  # another data set under the same corruptions
+    data_dir: str | None = None
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid: where it stands in the table, and what it is."""
+
+    experiment: str
+    row: str
+    method: str
+    variant: str
+    seed: int
+    run: Run
+    folder: str  # below the grid's own; equal runs of different experiments share it
+    by_hand: Mapping[str, Any] = field(default_factory=dict)  # model options that are not the paper's
+
+    @property
+    def label(self) -> str:
+        return f"{self.row} {column_label(self.method, self.variant)} seed {self.seed}"
+
+
+class Row(NamedTuple):
+    """What a row's name stands for."""
+
+    name: str
+    data: str
+    corruption: str
+    rate: float
+
+
+def make_cells(name: str, choice: Choice) -> list[Cell]:
+    """Every run of the experiment that was chosen, one seed after another: breadth first."""
+    parts = list(chosen_parts(parts_of(name), choice))
+    cells = [cell for part, narrowed in parts for cell in part_cells(part, narrowed)]
+    return sorted(cells, key=lambda cell: cell.seed)  # stable: within a seed the order stays
+
+
+def chosen_parts(parts: list[Experiment], choice: Choice) -> Iterator[tuple[Experiment, Choice]]:
+    """The tables that have a chosen row and method, each with those that are its own and each of these once."""
+    if choice.data is not None:
+        require_fit("data set", choice.data, DATASETS, parts)
+        parts = [part for part in parts if part.task in DATASETS[choice.data].tasks]
+    for row in choice.rows:
+        if choice.data is not None:
+            require_fit("corruption", row_of(row, parts[0], choice.data).corruption, CORRUPTIONS, parts)
+        elif not any(row in part.rows for part in parts):
+            raise InputError(unknown("row", row, dict.fromkeys(row for part in parts for row in part.rows)))
+    for method in choice.methods:
+        require_fit("method", method, METHODS, parts)
+    for part in parts:
+        rows = tuple(row for row in dict.fromkeys(choice.rows) if has_row(part, row, choice.data))
+        methods = tuple(name for name in dict.fromkeys(choice.methods) if part.task in METHODS[name].tasks)
+        if bool(rows) == bool(choice.rows) and bool(methods) == bool(choice.methods):
+            yield part, replace(choice, rows=rows, methods=methods)
+
+
+def require_fit(kind: str, name: str, table: Mapping[str, Any], parts: Sequence[Experiment]) -> None:
+    """What is chosen must serve the task of at least one of the tables."""
+    if any(part.task in table[name].tasks for part in parts):
+        return
+    task = parts[0].task
+    fitting = ", ".join(other for other in table if task in table[other].tasks)
+    raise InputError(
+        f"The {kind} {name} is made for {' and '.join(table[name].tasks)}, but {parts[0].name} is {task}: there are "
+        f"{fitting}."
+    )
+
+
+def has_row(experiment: Experiment, row: str, data: str | None) -> bool:
+    """Whether a row is one of the table's; on other data, any corruption of its task will do."""
+    if data is None:
+        return row in experiment.rows
+    return experiment.task in CORRUPTIONS[row_of(row, experiment, data).corruption].tasks
+
+
+def part_cells(experiment: Experiment, choice: Choice) -> Iterator[Cell]:
+    """The runs of one table."""
+    default = dict.fromkeys(bare(row) if choice.data else row for row in experiment.rows)
+    rows = [row_of(name, experiment, choice.data) for name in choice.rows or default]
+    for seed in choice.seeds or range(1, experiment.seeds + 1):
+        for row in rows:
+            # Without corruption nothing is dropped: every method would be plain training.
+            methods = ("standard",) if row.corruption == "none" else choice.methods or experiment.methods
+            for method in methods:
+                for variant in experiment.variants:
+                    yield make_cell(experiment, row, method, variant, seed, choice)
+
+
+def make_cell(experiment: Experiment, row: Row, method: str, variant: Variant, seed: int, choice: Choice) -> Cell:
+    """One run. Its folder is named by what it is, so that an experiment finds the plain runs of another."""
+    plain = variant_run(row, method, Variant(), seed, choice)
+    run = variant_run(row, method, variant, seed, choice, experiment.epochs)
+    if spelled_out(run) == spelled_out(plain):
+        run = plain
+    tag = "" if run == plain else f"-{variant.name}"
+    folder = f"{row.name}/{method}{tag}-seed{seed}".replace(":", ".")
+    return Cell(experiment.name, row.name, method, variant.name, seed, run, folder, choice.model_options)
+
+
+def spelled_out(run: Run) -> Run:
+    """A run with every option of its method named: a default that is given is no difference."""
+    options = {each.name: each.default for each in fields(METHODS[run.method]) if each.default is not MISSING}
+    return replace(run, method_options={**options, **run.method_options})
+
+
+def variant_run(row: Row, method: str, variant: Variant, seed: int, choice: Choice, epochs: int | None = None) -> Run:
+    """The run of a method on a row."""
+    drop_rate = round(row.rate + variant.drop_more, 6)  # 0.45 + 0.1 is not 0.55 in floats
+    return make_run(
+        row.data,
+        method,
+        corruption=row.corruption,
+        rate=row.rate,
+        drop_rate=drop_rate,
+        preset=choice.preset,
+        seed=seed,
+        method_options=variant.method_options,
+        model_options={**variant.model_options, **choice.model_options},
+        epochs=epochs if choice.epochs is None else choice.epochs,
+        ramp=variant.ramp,
+        data_dir=choice.data_dir,
+        device=choice.device,
+    )
+
+
+def row_of(name: str, experiment: Experiment, data: str | None) -> Row:
+    """What a row's name says: data, corruption and percentage."""
+    full = f"{data}-{name}" if data else name
+    if name == CLEAN:
+        return Row(full, data or FEATURES, "none", 0.0)
+    match = ROW.fullmatch(name)
+    corruption = SHORT.get(match[2], match[2]) if match else ""
+    if match is None or corruption not in CORRUPTIONS or (data and match[1]):
+        some = ", ".join(dict.fromkeys(map(bare, experiment.rows)))
+        raise InputError(f"There is no row {name!r}: it is a corruption and a percentage, such as {some}.")
+    return Row(full, data or DATA.get(match[1], FEATURES), corruption, int(match[3]) / 100)
+
+
+def bare(row: str) -> str:
+    """A row's name without its data."""
+    return row.removeprefix("CF10-").removeprefix("CF100-")
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """``3``: seeds 1 to 3. ``2,5`` or ``4-6``: these."""
+    try:
+        seeds: dict[int, None] = {}
+        for item in [f"1-{text}"] if text.strip().isdigit() else text.split(","):
+            first, _, last = item.partition("-")
+            seeds |= dict.fromkeys(range(int(first), int(last or first) + 1))
+    except ValueError:
+        seeds = {}
+    if not seeds:
+        raise InputError(f"seeds is {text!r}, but must be how many (3), which (2,5), or from where to where (4-6).")
+    return tuple(seeds)
+
+
+def cell_path(out: Path, cell: Cell) -> Path:
+    """Where a cell's run lives."""
+    return out / "runs" / cell.folder

@@ -1,0 +1,119 @@
+"""The folder of a grid. All experiments of one preset can share it: runs that are equal are run once.
+
+grid.json         what all of its runs have in common
+features/         CelebA's features, where Table 1 was asked for
+runs/ROW/...      one folder a run
+EXPERIMENT.json   the records of its finished runs; with .md the table, and its curves as pictures
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from gradsieve.errors import MissingExtraError, RunFolderError
+from gradsieve.experiments.experiment import PARTS
+from gradsieve.experiments.grid import Cell, Choice, cell_path
+from gradsieve.report.records import Record, in_order, make_record, merge, read_records, write_records
+from gradsieve.report.results_table import draw_records, report_page
+from gradsieve.training.files import read_json, write_json, write_whole
+from gradsieve.training.folder import RunFolder
+
+GRID = "grid.json"
+BARE = {GRID, f"{GRID}.part"}  # all that a grid leaves which ended before its first run: as good as empty
+ELSEWHERE = ("data_dir", "device")  # settings of a run that do not decide its outcome
+
+
+def claim(out: Path, choice: Choice) -> None:
+    """Make the folder, or see that it belongs to this grid."""
+    if is_ours(out, choice):
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{out} cannot be made ({error.strerror}). Choose another --out.") from error
+    write_json(out / GRID, in_common(choice))
+
+
+def is_ours(out: Path, choice: Choice) -> bool:
+    """Whether the folder is this grid's already; False where it is free, an error where it is not."""
+    try:
+        if out.exists() and not out.is_dir():
+            raise RunFolderError(f"{out} is a file, but a grid needs a folder. Choose another --out.")
+        names = {path.name for path in out.iterdir()} if out.exists() else set()
+    except OSError as error:
+        raise RunFolderError(f"{out} cannot be looked into ({error.strerror}). Choose another --out.") from error
+    if names <= BARE:
+        return False
+    if GRID not in names:
+        raise RunFolderError(f"{out} is not empty and not the folder of a grid. Choose another --out.")
+    differing = differences(read_json(out / GRID), in_common(choice))
+    if differing:
+        raise RunFolderError(f"{out} holds another grid ({differing}). Choose another --out.")
+    return True
+
+
+def differences(theirs: Any, ours: Mapping[str, Any]) -> str:
+    """Where two settings differ, in words."""
+    theirs = theirs if isinstance(theirs, dict) else {}
+    return "; ".join(
+        f"{name} is {theirs.get(name)!r} there, {ours[name]!r} here" for name in ours if theirs.get(name) != ours[name]
+    )
+
+
+def default_folder(choice: Choice) -> Path:
+    """A name that says what is in it."""
+    length = None if choice.epochs is None else f"{choice.epochs}-epochs"
+    return Path("runs") / "-".join(filter(None, ("grid", choice.data, choice.preset, length))).replace(":", ".")
+
+
+def in_common(choice: Choice) -> dict[str, Any]:
+    """What all runs of a grid share."""
+    return {
+        "preset": choice.preset,
+        "epochs": choice.epochs,
+        "data": choice.data,
+        "model_options": dict(choice.model_options),
+    }
+
+
+def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
+    """The result of a finished run; None where it is not finished. Where its data was does not matter."""
+    folder = RunFolder(cell_path(out, cell), cell.run)
+    if not folder.finished:
+        return None
+    result = folder.result()
+    ours = cell.run.to_json()
+    # A setting that did not exist when the run was made had the value that is the default now.
+    theirs = {each.name: each.default for each in fields(cell.run) if each.default is not MISSING} | result["run"]
+    differing = differences(theirs, {name: value for name, value in ours.items() if name not in ELSEWHERE})
+    if differing:
+        raise RunFolderError(f"{folder.path} holds another run ({differing}). Choose another --out.")
+    return result
+
+
+def record_of(cell: Cell, out: Path) -> Record:
+    """The record of a finished run."""
+    folder = RunFolder(cell_path(out, cell), cell.run)
+    return make_record(cell, folder.result(), folder.metrics())
+
+
+def write_reports(name: str, cells: Sequence[Cell], out: Path) -> dict[str, list[Record]]:
+    """Records, table and curves of what is finished, of this call and of those before it."""
+    reports = {}
+    for part in PARTS[name]:
+        path = out / f"{part}.json"
+        new = [record_of(cell, out) for cell in cells if cell.experiment == part and result_of(cell, out) is not None]
+        records = in_order(part, merge(read_records(path), new, where=str(path), replace=True))
+        if not records:
+            continue
+        write_records(path, records)
+        try:
+            pictures = draw_records(part, records, out)
+        except MissingExtraError:  # a picture is no reason to fail: the records are there to draw it later
+            pictures = []
+        write_whole(out / f"{part}.md", report_page(part, records, pictures).encode())
+        reports[part] = records
+    return reports

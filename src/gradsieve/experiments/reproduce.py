@@ -1,0 +1,192 @@
+"""An experiment of the paper from beginning to end: its runs, then its table and curves beside the paper's."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from gradsieve.data import DATASETS
+from gradsieve.errors import GradsieveError, InputError
+from gradsieve.experiments.estimate import Estimate, estimate, in_words
+from gradsieve.experiments.experiment import EXPERIMENTS, FEATURES, PARTS
+from gradsieve.experiments.features import ensure_features
+from gradsieve.experiments.grid import Cell, Choice, cell_path, make_cells
+from gradsieve.experiments.grid_folder import claim, is_ours, result_of, write_reports
+from gradsieve.experiments.watch import Watch, make_watch
+from gradsieve.experiments.workers import Outcome, Task, attempt, run_in_workers
+from gradsieve.method import make_method
+from gradsieve.methods import METHODS
+from gradsieve.models.build import build
+from gradsieve.report.records import Record
+from gradsieve.training.interrupt import Interrupted
+from gradsieve.training.setting import CRITERIA, choose_device
+
+
+class Reproduced(NamedTuple):
+    """What an experiment gave."""
+
+    records: dict[str, list[Record]]  # by table
+    failures: list[tuple[Cell, str]]  # runs that ended without a result, and why
+
+
+def reproduce(name: str, choice: Choice, out: Path, *, jobs: int = 1, show: bool = False) -> Reproduced:
+    """Run what is not finished yet, and write the report.
+
+    Interrupted, killed or out of disk space, everything finished is kept, and the same call goes on from there.
+    """
+    check_jobs(name, jobs)
+    cells = plan(name, choice, out)
+    device = choose_device(choice.device).type
+    claim(out, choice)
+    watch = make_watch(show)(cells, out, jobs, device)
+    try:
+        with sigterm_as_ctrl_c(), watch:
+            left = [cell for cell in cells if result_of(cell, out) is None]
+            if any(cell.run.data == FEATURES for cell in left):
+                ensure_features(choice.data_dir, out / "features", choice.device, watch.say)
+            check_cells(left)
+            failures = run_cells(cells, out, jobs=jobs, watch=watch)
+    finally:
+        records = write_reports(name, cells, out)
+    return Reproduced(records, failures)
+
+
+def plan(name: str, choice: Choice, out: Path) -> list[Cell]:
+    """The runs, each with the folder where its data is, or will be: spelled in full, so that a begun run is found."""
+    features = str((out / "features").resolve())
+
+    def with_folder(cell: Cell) -> Cell:
+        given = cell.run.data_dir and str(Path(cell.run.data_dir).resolve())
+        return replace(cell, run=replace(cell.run, data_dir=features if cell.run.data == FEATURES else given))
+
+    return [with_folder(cell) for cell in make_cells(name, choice)]
+
+
+def check_cells(cells: Sequence[Cell]) -> None:
+    """Read every data set, make every method and network: half a night into a grid is late to learn what is wrong."""
+    for data, data_dir in dict.fromkeys((cell.run.data, cell.run.data_dir) for cell in cells):
+        loaded = DATASETS[data](Path(data_dir) if data_dir else None)
+        shape = tuple(loaded.train.inputs.shape[1:])
+        runs = [cell.run for cell in cells if cell.run.data == data]
+        for run in runs:
+            make_method(run.method, METHODS, CRITERIA[loaded.task], loaded.task, run.method_options)
+        for run in {json.dumps([run.model, run.model_options]): run for run in runs}.values():
+            with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+                build(run.model, shape, loaded.outputs, run.model_options)
+
+
+def run_cells(cells: Sequence[Cell], out: Path, *, jobs: int, watch: Watch) -> list[tuple[Cell, str]]:
+    """Bring every cell to its result; returns those that ended without one, with the reason.
+
+    All that the rest asks of this function: afterwards ``cell_path(out, cell)`` holds the run's config.json,
+    metrics.jsonl and result.json. What is there is not run again.
+    """
+    todo = []
+    for cell in cells:
+        result = result_of(cell, out)
+        if result is None:
+            todo.append(cell)
+        else:
+            watch.found(cell, result)
+    tasks = [Task(cell.run, cell_path(out, cell)) for cell in todo]
+    failures: list[tuple[Cell, str]] = []
+
+    def ended(number: int, outcome: Outcome) -> None:
+        cell = todo[number]
+        if outcome.kind == "stopped":
+            raise Interrupted(f"{cell.label} {outcome.text}")
+        if outcome.kind in ("error", "crash"):
+            kept = "Finished runs are kept: once this is mended, the same command goes on."
+            raise GradsieveError(f"{cell.label}: {outcome.text} {kept}")
+        if outcome.kind == "diverged":
+            failures.append((cell, outcome.text))
+        watch.finished(cell, result_of(cell, out), outcome.text)
+
+    if jobs == 1:
+        for number, task in enumerate(tasks):
+            watch.started(todo[number])
+            ended(number, attempt(task))
+    elif tasks:
+        run_in_workers(tasks, jobs, lambda number: watch.started(todo[number]), ended)
+    return failures
+
+
+def check_jobs(name: str, jobs: int) -> None:
+    """So many runs beside each other make sense."""
+    if jobs < 1:
+        raise InputError(f"jobs is {jobs}, but at least one run must be at work.")
+    if jobs > 1 and any(EXPERIMENTS[part].metric == "epoch_seconds" for part in PARTS.get(name, ())):
+        raise InputError(f"{name} measures time, which runs beside each other would take from each other: --jobs 1.")
+
+
+class Plan(NamedTuple):
+    """A grid before it runs."""
+
+    cells: list[Cell]
+    left: list[Cell]  # those that are not finished
+    expected: Estimate  # of these, one after another
+    jobs: int
+    makes_features: bool
+
+    @property
+    def seconds(self) -> float | None:
+        total = self.expected.total
+        return None if total is None else total / max(1, min(self.jobs, len(self.left)))
+
+    def to_json(self) -> dict[str, Any]:
+        left = {cell.folder for cell in self.left}
+        names = ("row", "method", "variant", "seed", "folder")
+        runs = [
+            {**{name: getattr(cell, name) for name in names}, "finished": cell.folder not in left}
+            for cell in self.cells
+        ]
+        return {"runs": runs, "left": len(left), "seconds": self.seconds, "basis": self.expected.basis}
+
+    def lines(self) -> Iterator[str]:
+        left = {cell.folder for cell in self.left}
+        for cell in self.cells:
+            state = "to run" if cell.folder in left else "finished"
+            yield f"{cell.label:40} {cell.run.epochs} epochs   {state}"
+        if self.makes_features:
+            yield "CelebA's features are made first, in minutes that the estimate leaves out."
+        runs = f"{len(self.cells)} runs, {len(left)} to run"
+        if not left:
+            yield f"{len(self.cells)} runs, all finished."
+        elif self.seconds is None:
+            yield f"{runs}; how long is unknown ({self.expected.basis})."
+        else:
+            together = "" if self.jobs == 1 else " if they do not slow each other down"
+            yield f"{runs}: about {in_words(self.seconds)} with --jobs {self.jobs}{together}, by {self.expected.basis}."
+
+
+def dry_run(name: str, choice: Choice, out: Path, jobs: int = 1) -> Plan:
+    """What would be run, and how long that will take."""
+    check_jobs(name, jobs)
+    cells = plan(name, choice, out)
+    is_ours(out, choice)  # raises where it is another's
+    results = [(cell, result_of(cell, out)) for cell in cells]
+    left = [cell for cell, result in results if result is None]
+    finished = [(cell, result["seconds"]) for cell, result in results if result is not None]
+    makes_features = any(cell.run.data == FEATURES for cell in left) and not (out / "features").exists()
+    return Plan(cells, left, estimate(left, finished, choose_device(choice.device).type), jobs, makes_features)
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """A time limit ends a grid as a person would: cleanly."""
+    if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,111 @@
+"""The same as ``direct`` for a layer with few input channels, as the first of a network has.
+
+Three taps of three channels would leave the tensor cores idle, so all taps and channels together
+are the columns of one product per row.
+"""
+
+# Triton comes with the CUDA builds of PyTorch only, and pyright does not see what jit makes of a function.
+# pyright: reportMissingImports=false, reportIndexIssue=false
+from math import gcd
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gradsieve.errors import InputError
+from gradsieve.kernels import tiles
+from gradsieve.kernels.maps import check_store, checked_maps
+from gradsieve.kernels.tiles import FirstTile
+
+
+@triton.jit
+def first_kernel(
+    gradients,
+    images,
+    stored,
+    squares,
+    stored_stride,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    LINES: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PADDING: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    BLOCK_OUTPUTS: tl.constexpr,
+    BLOCK_WEIGHTS: tl.constexpr,
+    BLOCK_POSITIONS: tl.constexpr,
+    STORE: tl.constexpr,
+):
+    """One row of the batch and some output channels, all nine taps of all input channels."""
+    POSITIONS: tl.constexpr = LINES * COLUMNS
+    WEIGHTS: tl.constexpr = 9 * INPUTS
+    program = tl.program_id(0)
+    row = (program // (OUTPUTS // BLOCK_OUTPUTS)).to(tl.int64)
+    output = program % (OUTPUTS // BLOCK_OUTPUTS) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    weight = tl.arange(0, BLOCK_WEIGHTS)  # of one output: [kernel line, tap, input]
+    tap = weight // INPUTS
+    channel = weight % INPUTS
+    map_gradient = gradients + row * (POSITIONS * OUTPUTS)
+    image = images + row * (HEIGHT * WIDTH * INPUTS)
+    product = tl.zeros((BLOCK_OUTPUTS, BLOCK_WEIGHTS), tl.float32)
+    for start in range(0, POSITIONS, BLOCK_POSITIONS):
+        position = start + tl.arange(0, BLOCK_POSITIONS)
+        wanted = position < POSITIONS
+        line = (position // COLUMNS)[:, None] + (tap // 3)[None, :] - PADDING
+        column = (position % COLUMNS)[:, None] + (tap % 3)[None, :] - PADDING
+        inside = (line >= 0) & (line < HEIGHT) & (column >= 0) & (column < WIDTH)
+        seen = tl.load(
+            image + (line * WIDTH + column) * INPUTS + channel[None, :],
+            mask=inside & wanted[:, None] & (weight < WEIGHTS)[None, :],
+            other=0.0,
+        )
+        gradient_places = map_gradient + position[:, None] * OUTPUTS + output[None, :]
+        gradient = tl.load(gradient_places, mask=wanted[:, None], other=0.0)
+        product = tl.dot(tl.trans(gradient), seen, product, input_precision="ieee")
+    if STORE:
+        places = stored + row * stored_stride + output[:, None] * WEIGHTS + weight[None, :]
+        tl.store(places, product.to(stored.dtype.element_ty), mask=(weight < WEIGHTS)[None, :])
+    tl.store(squares + program, tl.sum(product * product))
+
+
+def first(
+    activations: Tensor, gradient: Tensor, padding: int, store: Tensor | None = None, tile: FirstTile | None = None
+) -> Tensor:
+    """The squared norm of each row's weight gradient (N,), which goes to ``store`` (N, outputs x 9 x inputs) too.
+
+    Input channels are 1 to 8, output channels a multiple of 16.
+    """
+    maps = checked_maps(activations, gradient, padding)
+    inputs, outputs = maps.channels
+    if inputs > tiles.MOST_FIRST_INPUTS:
+        raise InputError(f"first takes up to {tiles.MOST_FIRST_INPUTS} input channels, but there are {inputs}.")
+    tile = tile or tiles.FIRST
+    block_outputs = gcd(tile.outputs, outputs)
+    squares = torch.empty(
+        len(maps.gradient), outputs // block_outputs, dtype=torch.float32, device=maps.gradient.device
+    )
+    if store is not None:
+        check_store(store, len(maps.gradient), outputs * 9 * inputs)
+    first_kernel[(squares.numel(),)](
+        maps.gradient,
+        maps.activations,
+        squares if store is None else store,
+        squares,
+        0 if store is None else store.stride(0),
+        HEIGHT=maps.activations.shape[2],
+        WIDTH=maps.activations.shape[3],
+        LINES=maps.gradient.shape[2],
+        COLUMNS=maps.gradient.shape[3],
+        PADDING=padding,
+        OUTPUTS=outputs,
+        INPUTS=inputs,
+        BLOCK_OUTPUTS=block_outputs,
+        BLOCK_WEIGHTS=max(tiles.SMALLEST, triton.next_power_of_2(9 * inputs)),
+        BLOCK_POSITIONS=tile.positions,
+        STORE=store is not None,
+        num_warps=tile.warps,
+        num_stages=tiles.stages_on(maps.gradient.device, tile.stages),
+    )
+    return squares.sum(1)

@@ -1,0 +1,67 @@
+"""Test curves of a whole table: a panel a row, a line a method, a band as wide as the seeds differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gradsieve.errors import MissingExtraError
+
+Curve = Sequence[float | None]  # one value an epoch, None where it was not a number
+Panel = Mapping[str, Sequence[Curve]]  # by label, a curve a seed
+COLUMNS = 4
+
+
+def draw_bands(panels: Mapping[str, Panel], path: Path, *, lowest: float = -0.1) -> None:
+    """Lines are means over the seeds, bands one standard deviation to each side; nothing under ``lowest`` is shown."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "report", "Drawing curves") from None
+    labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
+    colours = {label: f"C{number % 10}" for number, label in enumerate(labels)}
+    columns = min(COLUMNS, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    # Room for one panel more where there is none left: the legend that all share.
+    figure = Figure(figsize=(3.4 * columns, 2.6 * lines + 0.3 + 0.2 * math.ceil(len(labels) / columns)))
+    figure.set_layout_engine("constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(lines, columns, squeeze=False).flatten()
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for axes, (title, panel) in zip(grid, panels.items(), strict=False):
+        lost = []
+        for label, curves in panel.items():
+            mean, spread = over_seeds(curves)
+            if all(not value >= lowest for value in mean):
+                lost.append(label)
+                continue
+            epochs = range(1, len(mean) + 1)
+            axes.plot(epochs, mean, color=colours[label], linewidth=1.3)
+            low = [value - width for value, width in zip(mean, spread, strict=True)]
+            high = [value + width for value, width in zip(mean, spread, strict=True)]
+            axes.fill_between(epochs, low, high, color=colours[label], alpha=0.2, linewidth=0)
+        if axes.get_ylim()[0] < lowest:
+            axes.set_ylim(bottom=lowest)
+        axes.set_title(title if not lost else f"{title} (below: {', '.join(lost)})", fontsize=8)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+    handles = [figure.axes[0].plot([], [], color=colour, label=label)[0] for label, colour in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns * 2, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def over_seeds(curves: Sequence[Curve]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each epoch, as far as the shortest curve goes."""
+    means, spreads = [], []
+    for values in zip(*curves, strict=False):
+        numbers = [math.nan if value is None else value for value in values]
+        mean = sum(numbers) / len(numbers)
+        means.append(mean)
+        squares = sum((number - mean) ** 2 for number in numbers)
+        spreads.append(math.sqrt(squares / (len(numbers) - 1)) if len(numbers) > 1 else 0.0)
+    return means, spreads

@@ -1,0 +1,182 @@
+"""Records of finished runs: one a run, in JSON files that a person can read and check.
+
+A record names where it stands in its table (row, method, variant), how it was trained, what came out, and the
+command, commit and device that it came from.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gradsieve.errors import InputError
+from gradsieve.experiments.experiment import EXPERIMENTS
+from gradsieve.experiments.grid import Cell
+from gradsieve.training.files import finite, write_whole
+from gradsieve.training.run import Run, make_run
+
+Record = dict[str, Any]
+KEY = ("row", "method", "variant", "seed", "preset", "epochs")
+FIGURES = ("last10_mean", "last", "epoch_seconds")
+NEEDED = ("row", "method", "seed", "preset", "epochs", "last10_mean", "last", "seconds", "command", "commit", "device")
+
+
+def make_record(cell: Cell, summary: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Record:
+    """What is kept of a finished run."""
+    tests = [record["test"] for record in history]
+    best = max(range(len(tests)), key=lambda epoch: -1e30 if tests[epoch] is None else tests[epoch])
+    versions = summary["versions"]
+    record: Record = {
+        "row": cell.row,
+        "method": cell.method,
+        **({"variant": cell.variant} if cell.variant else {}),
+        "seed": cell.seed,
+        "preset": cell.run.preset,
+        "epochs": cell.run.epochs,
+        **({"model_options": dict(cell.by_hand)} if cell.by_hand else {}),
+        "last10_mean": summary["last10_mean"],
+        "last": summary["last"],
+        "purity": summary["purity"],
+        "seconds": round(summary["seconds"], 1),
+        "command": train_command(cell.run),
+        "commit": versions.get("commit"),
+        "device": versions["device"],
+        "torch": versions["torch"],
+        "precision": precision_of(summary),
+        "best": tests[best],
+        "best_epoch": best + 1,
+        "curve": [None if test is None else round(test, 4) for test in tests],
+    }
+    if EXPERIMENTS[cell.experiment].metric == "epoch_seconds":
+        record["epoch_seconds"] = epoch_seconds([epoch["seconds"] for epoch in history])
+    return finite(record)
+
+
+def epoch_seconds(clock: Sequence[float]) -> float:
+    """The median time of an epoch, its test included, without the first: there, the device warms up."""
+    lengths = [after - before for before, after in pairwise(clock)]
+    return round(statistics.median(lengths or clock), 3)
+
+
+def precision_of(summary: Mapping[str, Any]) -> str:
+    """The precision that a run really had: ``auto`` is bf16 for convolutions on a GPU."""
+    run, device = summary["run"], summary["versions"]["device"]
+    if run["precision"] != "auto":
+        return run["precision"]
+    return "fp32" if device.startswith("cpu") or run["model"] == "mlp" else "bf16"
+
+
+def train_command(run: Run) -> str:
+    """The command that trains exactly this run; DIR stands for where the data is."""
+    ours = run.to_json()
+    given = {"corruption": run.corruption, "rate": run.rate, "preset": run.preset, "seed": run.seed}
+    usual = make_run(run.data, run.method, **given).to_json()
+    words = ["gradsieve", "train", "--data", run.data]
+    words += ["--data-dir", "DIR"] if run.data_dir else []
+    words += ["--corruption", run.corruption, "--rate", f"{run.rate:g}"] if run.corruption != "none" else []
+    words += ["--method", run.method, "--preset", run.preset, "--seed", str(run.seed)]
+    for name, value in ours.items():
+        if name in ("data_dir", "device") or value == usual[name]:
+            continue
+        if not isinstance(value, dict):
+            words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+            continue
+        for option, setting in value.items():
+            if usual[name].get(option) != setting:
+                text = setting if isinstance(setting, str) else json.dumps(setting)
+                words += [f"--{name.removesuffix('s').replace('_', '-')}", f"{option}={text}"]
+    return shlex.join(words)
+
+
+def key(record: Record) -> tuple[Any, ...]:
+    """Two records with the same key are of the same run."""
+    return (*(record.get(name, "") for name in KEY), options_by_hand(record))
+
+
+def options_by_hand(record: Record) -> str:
+    """Options of the model that are neither the paper's nor the variant's, as the command takes them."""
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in record.get("model_options", {}).items())
+
+
+def merge(old: Iterable[Record], new: Iterable[Record], *, where: str, replace: bool = False) -> list[Record]:
+    """Both, each run once. Another figure for the same run is an error, unless it may be replaced."""
+    merged = {key(record): record for record in old}
+    for record in new:
+        there = merged.get(key(record))
+        differing = [name for name in FIGURES if there and there.get(name) != record.get(name)]
+        if there is not None and differing and not replace:
+            figures = "; ".join(f"{name} is {there.get(name)} there, {record.get(name)} here" for name in differing)
+            place = " ".join(str(part) for part in key(record) if part != "")
+            raise InputError(
+                f"{where} has another figure for {place} ({figures}). Nothing was written: take the old record out "
+                "first if the new one is to replace it."
+            )
+        # The same figure again may know more about itself, such as its curve.
+        merged[key(record)] = record if there is None or replace else {**record, **there}
+    return list(merged.values())
+
+
+def in_order(experiment: str, records: Iterable[Record]) -> list[Record]:
+    """As the table has them: by row, column, preset, epochs, options and seed; what it does not know comes last."""
+    table = EXPERIMENTS[experiment]
+    variants = tuple(variant.name for variant in table.variants)
+
+    def place(names: Sequence[str], name: str) -> tuple[int, str]:
+        return (names.index(name), "") if name in names else (len(names), name)
+
+    def position(record: Record) -> tuple[Any, ...]:
+        row, method = place(table.rows, record["row"]), place(table.methods, record["method"])
+        column = (*method, *place(variants, record.get("variant", "")))
+        return (*row, *column, record["preset"], record["epochs"], options_by_hand(record), record["seed"])
+
+    return sorted(records, key=position)
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a file, none where there is no file."""
+    if not path.exists():
+        return []
+    try:
+        records = json.loads(path.read_bytes())
+        missing = next((name for record in records for name in NEEDED if name not in record), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} cannot be read as a list of records ({error}). Mend it, or move it away.") from error
+    if missing is not None:
+        raise InputError(f"{path} has a record without {missing!r}. Mend it, or move it away.")
+    return records
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """One value a line, so that a change shows as what it is."""
+    texts = [
+        " {\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items()) + "\n }"
+        for record in records
+    ]
+    write_whole(path, ("[\n" + ",\n".join(texts) + "\n]\n").encode())
+
+
+def publish(to: Path, found: Mapping[str, Sequence[Record]]) -> list[Path]:
+    """Add records, by experiment, to the files in ``to``: all of them, or none where one does not fit."""
+    paths = {name: to / f"{name}.json" for name in found}
+    merged = {name: merge(read_records(paths[name]), found[name], where=str(paths[name])) for name in found}
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{to} cannot be made ({error.strerror}). Choose another --to.") from error
+    for name, records in merged.items():
+        write_records(paths[name], in_order(name, records))
+    return list(paths.values())
+
+
+def publish_folder(folder: Path, to: Path) -> list[Path]:
+    """Add what a grid's folder has on record to the files in ``to``; its runs themselves need not be there any more."""
+    found = {name: read_records(folder / f"{name}.json") for name in EXPERIMENTS}
+    if not any(found.values()):
+        files = ", ".join(f"{name}.json" for name in found)
+        raise InputError(f"{folder} has no records: no {files}. Name the folder of a grid, --out of gradsieve reproduce.")
+    return publish(to, {name: records for name, records in found.items() if records})

@@ -1,0 +1,51 @@
+"""docs/results.md from results/*.json: ``python -m gradsieve.report.results_page results docs/results.md``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gradsieve.experiments.experiment import EXPERIMENTS
+from gradsieve.report.records import Record, read_records
+from gradsieve.report.results_table import draw_records, pictures_of, report_page
+
+HEAD = """# Results
+
+Rendered from `results/*.json` by `make docs`; do not edit. Every record there names its command, seed, commit and
+device.
+
+In each row the first line is the paper's figure, as printed: mean ± standard deviation over the last ten epochs and its
+seeds. `gradsieve` is ours, measured likewise: the mean over the last ten epochs of each seed, ± the standard deviation
+between seeds, with their number in brackets. `last epoch` is the last one alone. What nobody ran is blank.
+
+Preset `authors` trains as the authors' code does, `proper` as we would ([guide](guide.md)).
+"""
+PREFIX = "results-"  # of the pictures beside the page
+
+
+def read_results(folder: Path) -> dict[str, list[Record]]:
+    """The records of every experiment that has some."""
+    found = {name: read_records(folder / f"{name}.json") for name in EXPERIMENTS}
+    return {name: records for name, records in found.items() if records}
+
+
+def results_page(results: dict[str, list[Record]]) -> str:
+    """The page; its pictures have names that follow from the records."""
+    sections = [
+        report_page(name, records, pictures_of(name, records, PREFIX), blanks=True) for name, records in results.items()
+    ]
+    absent = [name for name in EXPERIMENTS if name not in results]
+    note = f"Not run yet: {', '.join(absent)}.\n" if absent else ""
+    return "\n".join([HEAD, *sections, note]).rstrip("\n") + "\n"
+
+
+def main(source: Path, page: Path) -> None:
+    """Write the page and the pictures beside it."""
+    results = read_results(source)
+    page.write_text(results_page(results))
+    for name, records in results.items():
+        draw_records(name, records, page.parent, PREFIX)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,97 @@
+"""A compiled step is the same step: traced, lowered, and run by a program."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from gradsieve.engine.compiled import Programs, compiled_step
+from gradsieve.methods import METHODS
+from gradsieve.models.build import build
+
+CAN_BE_TRACED = [name for name in METHODS if not METHODS[name].decides_on_host]
+ROWS, CLASSES = 12, 4
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def convolutions(norm):
+    return build("cnn9", (3, 28, 28), CLASSES, {"norm": norm, "width": 0.04, "dropout": 0.0})
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 6), nn.Tanh(), nn.Linear(6, CLASSES))
+
+
+NETWORKS = {"batch": lambda: convolutions("batch"), "group": lambda: convolutions("group"), "mlp": mlp}
+
+
+def batch(task="classification", dtype=torch.float32):
+    inputs = torch.rand(ROWS, 3, 28, 28, dtype=dtype)
+    return inputs, torch.randint(CLASSES, (ROWS,)) if task == "classification" else torch.randn(
+        ROWS, CLASSES, dtype=dtype
+    )
+
+
+def assert_same_step(method, networks, programs, rate, steps=2):
+    """Steps by a program and by Python, from the same weights: same rows, same gradients, same statistics."""
+    twins = copy.deepcopy(networks)
+    for _ in range(steps):
+        inputs, targets = batch(method.tasks[0], next(networks[0].parameters()).dtype)
+        for twin in twins:
+            twin.zero_grad()
+        found = compiled_step(programs, method, networks, inputs, targets, rate)
+        expected = method.step(twins, inputs, targets, rate)
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one.kept, other.kept)
+            torch.testing.assert_close(one.loss, other.loss, rtol=1e-4, atol=1e-5)
+            if other.scores is not None:
+                torch.testing.assert_close(one.scores, other.scores, rtol=1e-3, atol=1e-4)
+        for network, twin in zip(networks, twins, strict=True):
+            for mine, theirs in zip(network.parameters(), twin.parameters(), strict=True):
+                torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-2, atol=1e-4)
+            for mine, theirs in zip(network.buffers(), twin.buffers(), strict=True):
+                torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("name", CAN_BE_TRACED)
+def test_a_traced_step_is_the_step(name, network, rate):
+    if name in ("coordinate-median", "sever") and network != "mlp":
+        pytest.skip("every row's whole gradient, over many parameters")
+    criterion = F.cross_entropy if METHODS[name].tasks[0] == "classification" else F.mse_loss
+    networks = [NETWORKS[network]().double() for _ in range(METHODS[name].networks)]
+    assert_same_step(METHODS[name](criterion), networks, Programs(backend="eager"), rate)
+
+
+def test_a_program_is_made_once_for_its_shapes():
+    networks, programs, method = [mlp()], Programs(backend="eager"), METHODS["prl-l"](F.cross_entropy)
+    for _ in range(3):
+        compiled_step(programs, method, networks, *batch(), 0.25)
+    assert len(programs.made) == 1
+    compiled_step(programs, method, networks, *batch(), 0.5)
+    assert len(programs.made) == 2
+    assert programs.seconds > 0
+
+
+def test_the_network_keeps_its_own_tensors():
+    network = convolutions("batch")
+    before = [*network.parameters(), *network.buffers()]
+    compiled_step(Programs(backend="eager"), METHODS["prl-l"](F.cross_entropy), [network], *batch(), 0.25)
+    assert all(one is other for one, other in zip(before, [*network.parameters(), *network.buffers()], strict=True))
+
+
+def test_tied_weights_stay_tied():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    network[3].weight = network[2].weight
+    assert_same_step(METHODS["prl-l"](F.cross_entropy), [network], Programs(backend="eager"), 0.25)
+
+
+def test_by_the_real_compiler():
+    assert_same_step(METHODS["prl-l"](F.cross_entropy), [mlp()], Programs(), 0.25, steps=1)

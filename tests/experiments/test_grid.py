@@ -1,0 +1,143 @@
+"""Which runs an experiment is made of."""
+
+import pytest
+
+from gradsieve.errors import InputError
+from gradsieve.experiments.grid import Choice, make_cells, read_seeds
+
+ONE = {"seeds": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("table1", 5 * (5 * 4 * 8 + 1)),  # and clean training beside it
+        ("table2", 12 * 9 * 3),
+        ("table3", 6 * 5 * 3),
+        ("table4", 3),
+        ("passes", 4 * 2 * 2 * 2 * 3),
+        ("no-batchnorm", 4 * 2 * 2 * 3),
+        ("curves", 5 * (5 * 4 * 8 + 1) + 12 * 9 * 3),
+    ],
+)
+def test_a_whole_experiment(name, runs):
+    cells = make_cells(name, Choice())
+    assert len(cells) == runs
+    assert len({cell.folder for cell in cells}) == runs
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+
+
+def test_a_row_is_what_its_name_says():
+    (cell,) = make_cells("table2", Choice(rows=("CF100-pf-35",), methods=("prl-l",), **ONE))
+    run = cell.run
+    assert (run.data, run.corruption, run.rate, run.drop_rate) == ("cifar100", "pairflip", 0.35, 0.35)
+    assert (run.epochs, run.batch_size, run.ramp, run.decay, run.preset) == (49, 128, 15, "constant", "authors")
+    assert run.model_options == {"always_dropout": True}
+    (cell,) = make_cells("table1", Choice(rows=("uninoise-20",), methods=("co-prl-l",), **ONE))
+    run = cell.run
+    assert (run.data, run.corruption, run.rate) == ("celeba-features", "uninoise", 0.2)
+    assert (run.model, run.epochs, run.batch_size, run.learning_rate) == ("mlp", 100, 512, 3e-4)
+
+
+def test_clean_training_is_plain_whatever_the_methods():
+    (cell,) = make_cells("table1", Choice(rows=("clean",), methods=("prl-l",), **ONE))
+    assert (cell.run.method, cell.run.corruption, cell.run.drop_rate) == ("standard", "none", 0)
+
+
+def test_table3_drops_exactly_so_much():
+    cells = make_cells("table3", Choice(rows=("CF10-pf-45",), **ONE))
+    assert [cell.run.drop_rate for cell in cells] == [0.35, 0.4, 0.45, 0.5, 0.55]
+    assert {cell.run.rate for cell in cells} == {0.45}
+
+
+@pytest.mark.parametrize("preset", ["authors", "proper"])
+def test_equal_runs_of_different_experiments_share_their_folder(preset):
+    """Half of the ablation, the middle of Table 3 and half of no-batchnorm are runs of Table 2."""
+    choice = Choice(rows=("CF10-pf-45",), preset=preset, **ONE)
+    table2 = {cell.folder: cell.run for cell in make_cells("table2", choice)}
+    shared = {}
+    for name in ("table3", "table4", "passes", "no-batchnorm"):
+        cells = make_cells(name, choice)
+        same = [cell for cell in cells if cell.folder in table2]
+        assert all(cell.run == table2[cell.folder] for cell in same)
+        shared[name] = (len(same), len(cells))
+    assert shared == {"table3": (1, 5), "table4": (0, 3), "passes": (4, 8), "no-batchnorm": (2, 4)}
+
+
+def test_the_ablation_is_score_by_passes_by_networks():
+    cells = make_cells("passes", Choice(rows=("CF10-sym-50",), **ONE))
+    assert {(cell.method, cell.run.method_options["passes"]) for cell in cells} == {
+        (method, passes) for method in ("spl", "prl-l", "co-teaching", "co-prl-l") for passes in ("index", "reforward")
+    }
+
+
+def test_other_data_under_the_same_corruptions():
+    cells = make_cells("table2", Choice(data="digits", methods=("spl",), epochs=3, **ONE))
+    assert [cell.row for cell in cells] == [f"digits-{row}-{rate}" for row in ("sym", "pf") for rate in RATES[row]]
+    assert all(cell.run.data == "digits" and cell.run.epochs == 3 for cell in cells)
+
+
+RATES = {"sym": (30, 50, 70), "pf": (25, 35, 45)}
+
+
+def test_what_is_named_twice_is_run_once():
+    twice = Choice(data="digits", rows=("sym-40", "sym-40"), methods=("spl", "spl"), **ONE)
+    assert [cell.label for cell in make_cells("table2", twice)] == ["digits-sym-40 spl seed 1"]
+
+
+def test_a_row_on_data_for_both_tasks_goes_to_the_table_that_it_suits():
+    cells = make_cells("curves", Choice(data="table", rows=("linadv-30", "sym-40"), methods=("standard",), **ONE))
+    assert [(cell.experiment, cell.row) for cell in cells] == [
+        ("table1", "table-linadv-30"),
+        ("table2", "table-sym-40"),
+    ]
+
+
+def test_curves_are_of_the_tables_that_have_the_row_or_the_method():
+    chosen = make_cells("curves", Choice(rows=("clean", "CF10-pf-45"), methods=("standard", "spl"), **ONE))
+    assert [(cell.experiment, cell.label) for cell in chosen] == [
+        ("table1", "clean standard seed 1"),
+        ("table2", "CF10-pf-45 standard seed 1"),
+        ("table2", "CF10-pf-45 spl seed 1"),
+    ]
+    assert {cell.experiment for cell in make_cells("curves", Choice(methods=("huber",)))} == {"table1"}
+    assert {cell.experiment for cell in make_cells("curves", Choice(data="digits"))} == {"table2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "choice", "says"),
+    [
+        ("table5", {}, "There is no experiment 'table5'"),
+        ("table2", {"rows": ("CF10-pf-44",)}, "Did you mean 'CF10-pf-45'"),
+        ("table2", {"rows": ("linadv-10",)}, "There is no row 'linadv-10'"),
+        ("table2", {"methods": ("prl",)}, "Did you mean 'prl-l'"),
+        ("table2", {"methods": ("huber",)}, "method huber is made for regression, but table2 is classification: there"),
+        ("table2", {"data": "landmarks"}, "landmarks is made for regression, but table2 is classification: .* digits"),
+        (
+            "table2",
+            {"data": "digits", "rows": ("linadv-30",)},
+            "corruption linadv is made for regression, .* symmetric",
+        ),
+        ("table2", {"data": "digits", "rows": ("sym-0",)}, "a corruption and a percentage"),
+        ("table2", {"data": "digits", "rows": ("CF10-sym-30",)}, "such as sym-30"),
+        ("table2", {"data": "digits", "rows": ("sym",)}, "a corruption and a percentage"),
+        ("table2", {"preset": "author"}, "preset is 'author'"),
+        ("table2", {"epochs": 0}, "epochs is 0"),
+    ],
+)
+def test_what_does_not_exist_is_named_with_what_does(name, choice, says):
+    with pytest.raises(InputError, match=says):
+        make_cells(name, Choice(**choice))
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", (1, 2, 3)), ("2,5", (2, 5)), ("4-6", (4, 5, 6)), ("7-7", (7,)), ("1-2,9", (1, 2, 9))]
+)
+def test_seeds(text, seeds):
+    assert read_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["0", "x", "-1", "5-3", "1,,2", "1.5"])
+def test_seeds_that_are_none(text):
+    with pytest.raises(InputError, match="must be how many"):
+        read_seeds(text)

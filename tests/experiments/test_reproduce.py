@@ -1,0 +1,347 @@
+"""Small grids from beginning to end: run once, killed, interrupted, resumed, and refused where they must be."""
+
+import fcntl
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from gradsieve.errors import CheckpointError, GradsieveError, InputError, RunFolderError
+from gradsieve.experiments import features, reproduce
+from gradsieve.experiments.features import FeatureSettings
+from gradsieve.experiments.grid import Choice, cell_path
+from gradsieve.experiments.watch import LiveTable, Watch
+from gradsieve.experiments.workers import Outcome, Task, run_in_workers
+from gradsieve.training.folder import read_folder
+from gradsieve.training.loop import train
+from gradsieve.training.run import make_run
+
+DIGITS = Choice(
+    data="digits",
+    rows=("sym-40",),
+    methods=("spl", "prl-l"),
+    seeds=(1, 2),
+    epochs=3,
+    model_options={"hidden": [8]},
+    device="cpu",
+)
+LONG = 60  # epochs that leave time for a signal
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def outcome(path):
+    """What a finished run leaves, but the time it took."""
+    result = read_folder(path).result()
+    return {name: value for name, value in result.items() if name not in ("seconds", "versions")}
+
+
+def choose(**changes):
+    return Choice(**{**DIGITS.__dict__, **changes})
+
+
+def test_a_grid_is_run_once_and_grows(tmp_path, capsys):
+    out = tmp_path / "grid"
+    first = reproduce.reproduce("table2", DIGITS, out, show=True).records["table2"]
+    said = capsys.readouterr().out
+    assert re.search(r"\[4/4\] digits-sym-40 prl-l seed 2: accuracy 0\.\d+ in \d+ s, time left 0 s", said)
+    assert [(record["method"], record["seed"]) for record in first] == [
+        ("spl", 1),
+        ("spl", 2),
+        ("prl-l", 1),
+        ("prl-l", 2),
+    ]
+    record = first[2]
+    alone = train(
+        make_run(
+            "digits",
+            "prl-l",
+            corruption="symmetric",
+            rate=0.4,
+            preset="authors",
+            seed=1,
+            epochs=3,
+            model_options={"hidden": [8]},
+            device="cpu",
+        )
+    )
+    assert record["last10_mean"] == alone.last10_mean
+    assert (record["preset"], record["epochs"], record["device"]) == ("authors", 3, "cpu x 1")
+    assert len(record["curve"]) == 3
+    page = (out / "table2.md").read_text()
+    assert "3 epochs, hidden=[8] (set by hand)" in page
+    assert "| digits-sym-40 | gradsieve | " in page
+    assert (out / "table2-authors-3-hidden-8.png").read_bytes().startswith(b"\x89PNG")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("result.json")}
+    more = reproduce.reproduce("table2", choose(methods=("standard",), seeds=(1,)), out, show=True).records["table2"]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert more[1:] == first  # and what was there stays in the report
+    assert capsys.readouterr().out.count("[") == 1
+
+
+def test_cifar_from_its_binary_files(cifar, tmp_path):
+    """Rows of the paper have its figure beside ours; equal runs of two experiments are run once."""
+    options = {"model_options": {"width": 0.03}, "data_dir": str(cifar), "epochs": 1, "device": "cpu", "seeds": (1,)}
+    choice = Choice(rows=("CF10-pf-45",), methods=("co-prl-l",), **options)
+    (record,) = reproduce.reproduce("table2", choice, tmp_path).records["table2"]
+    assert "| CF10-pf-45 | paper | 73.78±0.17 |" in (tmp_path / "table2.md").read_text()
+    assert record["command"].startswith(
+        "gradsieve train --data cifar10 --data-dir DIR --corruption pairflip --rate 0.45"
+    )
+    seen = []
+
+    class Seen(Watch):
+        def started(self, cell):
+            seen.append(cell.variant)
+
+    cells = reproduce.plan("table3", choice, tmp_path)
+    reproduce.run_cells(cells, tmp_path, jobs=1, watch=Seen(cells, tmp_path, 1, "cpu"))
+    assert seen == ["eps-0.10", "eps-0.05", "eps+0.05", "eps+0.10"]
+
+
+def test_the_folder_of_the_data_may_be_spelled_otherwise(cifar, tmp_path, monkeypatch):
+    monkeypatch.chdir(cifar.parent)
+    chosen = {"rows": ("CF10-pf-45",), "methods": ("spl",), "seeds": (1,)}
+    whole, short = (
+        reproduce.plan("table2", Choice(data_dir=folder, **chosen), tmp_path) for folder in (str(cifar), cifar.name)
+    )
+    assert whole == short
+
+
+def test_table4_tells_seconds_and_ratios(cifar, tmp_path):
+    choice = Choice(
+        methods=("standard", "prl-l"), model_options={"width": 0.03}, data_dir=str(cifar), device="cpu", epochs=2
+    )
+    records = reproduce.reproduce("table4", choice, tmp_path).records["table4"]
+    assert all(record["epoch_seconds"] > 0 for record in records)
+    page = (tmp_path / "table4.md").read_text()
+    assert "|  | paper, ratio | 1.00 | 1.48 |" in page
+    assert re.search(r"\|  \| gradsieve, ratio \| 1\.00 \| \d+\.\d\d \|", page)
+    with pytest.raises(InputError, match="measures time"):
+        reproduce.reproduce("table4", choice, tmp_path, jobs=2)
+
+
+def test_table1_makes_its_features_first(write_faces, tmp_path, monkeypatch):
+    small = FeatureSettings(size=16, width=0.1, batch_size=16, epochs=1)
+    monkeypatch.setattr(features, "FeatureSettings", lambda: small)
+    faces, out = write_faces(tmp_path / "celeba"), tmp_path / "grid"
+    choice = Choice(
+        rows=("linadv-30", "clean"),
+        methods=("prl-l",),
+        seeds=(1,),
+        epochs=2,
+        data_dir=str(tmp_path),
+        model_options={"hidden": [8]},
+        device="cpu",
+    )
+    records = reproduce.reproduce("table1", choice, out).records["table1"]
+    assert [(record["row"], record["method"]) for record in records] == [("linadv-30", "prl-l"), ("clean", "standard")]
+    assert "| clean | gradsieve |" in (out / "table1.md").read_text()
+    faces.rename(tmp_path / "elsewhere")  # finished runs need neither images nor features
+    assert reproduce.reproduce("table1", choice, out).records["table1"] == records
+
+
+# Killed, interrupted, out of disk.
+
+
+def start(out):
+    """The command in a process of its own, with one run in a worker."""
+    command = [
+        sys.executable,
+        "-m",
+        "gradsieve",
+        "reproduce",
+        "table2",
+        "--data=digits",
+        "--rows=sym-40",
+        "--device=cpu",
+    ]
+    command += ["--methods=prl-l", "--seeds=1", f"--epochs={LONG}", "--model-option=hidden=[8]", "--jobs=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*command, f"--out={out}"], env=environment, stdout=subprocess.DEVNULL)
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def begun(out):
+    return len(list(out.rglob("metrics.jsonl")))
+
+
+def is_in_use(path):
+    """Whether a worker still holds the run's lock: it saves first, and lets go then."""
+    lock = path / "state" / "lock"
+    if not lock.exists():
+        return False
+    with open(lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_killed_grid_goes_on_to_the_same_bits(tmp_path):
+    """Its worker notices that it is gone, saves what it is at and leaves."""
+    out, choice = tmp_path / "grid", choose(methods=("prl-l",), seeds=(1,), epochs=LONG)
+    (cell,) = reproduce.plan("table2", choice, out)
+    path = cell_path(out, cell)
+    process = start(out)
+    wait_for(lambda: begun(out) == 1)
+    process.kill()
+    process.wait()
+    wait_for(lambda: read_folder(path).finished or read_folder(path).states())
+    wait_for(lambda: not is_in_use(path))
+    reproduce.reproduce("table2", choice, out)
+    train(cell.run, tmp_path / "undisturbed")
+    assert outcome(path) == outcome(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
+def test_an_interrupted_grid_leaves_states_to_go_on_from(tmp_path, jobs, number):
+    """Ctrl-C, or the end of a time limit, with the runs in this process or in others."""
+    choice = choose(seeds=(1,), epochs=4000)
+
+    def interrupt():
+        wait_for(lambda: begun(tmp_path) == jobs)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        reproduce.reproduce("table2", choice, tmp_path, jobs=jobs)
+    folders = [read_folder(path.parent) for path in tmp_path.rglob("config.json")]
+    assert [len(folder.states()) for folder in folders] == [1] * jobs
+    assert not any(folder.finished for folder in folders)
+
+
+class EndsItsReader:
+    def __reduce__(self):
+        return os._exit, (7,)
+
+
+def test_a_worker_that_dies_is_noticed(tmp_path):
+    ended = []
+    run_in_workers([Task(EndsItsReader(), tmp_path)], 1, lambda number: None, lambda *each: ended.append(each))
+    assert ended == [(0, Outcome("crash", "Its process died (exit code 7)."))]
+
+
+def test_a_full_disk_stops_the_grid_and_keeps_what_is_finished(tmp_path):
+    second = cell_path(tmp_path, reproduce.plan("table2", DIGITS, tmp_path)[1])
+    (tmp_path / "out" / second.relative_to(tmp_path)).mkdir(parents=True)
+    out = tmp_path / "out"
+    out.joinpath("grid.json").write_text(
+        json.dumps({"preset": "authors", "epochs": 3, "data": "digits", "model_options": {"hidden": [8]}})
+    )
+    blocked = out / second.relative_to(tmp_path) / "config.json.part"
+    blocked.symlink_to("/dev/full")
+    with pytest.raises(GradsieveError, match=r"prl-l seed 1: .*No space left.* the same command goes on"):
+        reproduce.reproduce("table2", DIGITS, out)
+    assert [record["method"] for record in json.loads((out / "table2.json").read_text())] == ["spl"]
+    assert len(reproduce.reproduce("table2", DIGITS, out).records["table2"]) == 4
+
+
+def test_a_run_that_diverges_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    real = reproduce.attempt
+    monkeypatch.setattr(
+        reproduce,
+        "attempt",
+        lambda task: Outcome("diverged", "It became NaN. Try less.") if task.run.method == "spl" else real(task),
+    )
+    records, failures = reproduce.reproduce("table2", DIGITS, tmp_path, show=True)
+    assert [record["method"] for record in records["table2"]] == ["prl-l", "prl-l"]
+    assert [(cell.method, cell.seed, reason) for cell, reason in failures] == [
+        ("spl", seed, "It became NaN. Try less.") for seed in (1, 2)
+    ]
+    said = capsys.readouterr().out
+    assert "[1/4] digits-sym-40 spl seed 1: no result (It became NaN), time left" in said
+
+
+# Refused.
+
+
+def test_the_folder_of_another_grid_is_refused(tmp_path):
+    reproduce.reproduce("table2", choose(methods=("spl",), seeds=(1,)), tmp_path)
+    for change in ({"preset": "proper"}, {"epochs": 4}, {"model_options": {}}):
+        with pytest.raises(RunFolderError, match=f"holds another grid .{next(iter(change))} is .* there"):
+            reproduce.reproduce("table2", choose(**change), tmp_path)
+        with pytest.raises(RunFolderError, match="holds another grid"):
+            reproduce.dry_run("table2", choose(**change), tmp_path)
+    result = next(tmp_path.rglob("result.json"))
+    written = json.loads(result.read_text())
+    result.write_text(json.dumps(written | {"run": written["run"] | {"batch_size": 64}}))
+    with pytest.raises(RunFolderError, match=r"holds another run .batch_size is 64 there, 128 here"):
+        reproduce.reproduce("table2", DIGITS, tmp_path)
+    result.write_text("{")
+    with pytest.raises(CheckpointError, match="damaged"):
+        reproduce.reproduce("table2", DIGITS, tmp_path)
+
+
+def test_a_grid_that_never_ran_does_not_hold_its_folder(tmp_path):
+    """As after data that was not there."""
+    with pytest.raises(InputError, match="gradsieve data fetch cifar10"):
+        reproduce.reproduce("table2", Choice(rows=("CF10-pf-45",), device="cpu"), tmp_path / "grid")
+    assert (tmp_path / "grid" / "grid.json").exists()
+    reproduce.dry_run("table2", DIGITS, tmp_path / "grid")
+    reproduce.claim(tmp_path / "grid", DIGITS)
+    assert json.loads((tmp_path / "grid" / "grid.json").read_text())["data"] == "digits"
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(RunFolderError, match="not empty and not the folder of a grid"):
+        reproduce.reproduce("table2", DIGITS, tmp_path)
+    with pytest.raises(RunFolderError, match="is a file, but a grid needs a folder"):
+        reproduce.reproduce("table2", DIGITS, tmp_path / "letter.txt")
+    with pytest.raises(RunFolderError, match="cannot be made"):
+        reproduce.reproduce("table2", DIGITS, tmp_path / "letter.txt" / "grid")
+
+
+def test_missing_data_and_options_are_found_before_the_first_run(tmp_path):
+    choice = Choice(rows=("CF10-pf-45",), data_dir=str(tmp_path), device="cpu")
+    with pytest.raises(InputError, match="cifar10: there is no data_batch_1"):
+        reproduce.reproduce("table2", choice, tmp_path / "a")
+    with pytest.raises(InputError, match="passes"):
+        reproduce.reproduce("passes", choose(methods=("spl", "decouple")), tmp_path / "b")
+    with pytest.raises(InputError, match="no mlp option 'width'"):
+        reproduce.reproduce("table2", choose(model_options={"width": 1}), tmp_path / "d")
+    with pytest.raises(InputError, match="jobs is 0"):
+        reproduce.reproduce("table2", DIGITS, tmp_path / "c", jobs=0)
+    assert not list(tmp_path.rglob("config.json"))
+
+
+# Shown.
+
+
+def test_the_live_table_shows_what_is_at_work_and_what_has_ended(tmp_path):
+    console_module = pytest.importorskip("rich.console")
+    cells = reproduce.plan("table2", DIGITS, tmp_path)
+    watch = LiveTable(cells, tmp_path, 2, "cpu")
+    watch.found(cells[0], {"metric": "accuracy", "last10_mean": 0.8125, "seconds": 12.0})
+    watch.finished(cells[1], None, "It became NaN. Try less.")
+    watch.started(cells[2])
+    folder = cell_path(tmp_path, cells[2])
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text("{}\n{}\n")
+    with console_module.Console(width=100, file=io.StringIO()) as console, console.capture() as capture:
+        console.print(watch.table())
+    shown = capture.get()
+    assert "2 of 4 runs, time left" in shown
+    assert "accuracy 0.8125 in 12 s" in shown
+    assert "no result (It became NaN)" in shown
+    assert "epoch 2/3" in shown
+    assert watch.seconds_left() == pytest.approx((12 / 3 + 12) / 2)

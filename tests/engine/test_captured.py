@@ -1,12 +1,17 @@
 """The captured loop is the plain loop: the same rows, the same weights, the same bits after a kill."""
 
+import signal
+
 import pytest
 import torch
 
 from gradsieve.methods import METHODS
 from gradsieve.training.engines import CapturedEngine, PlainEngine
 from gradsieve.training.feed import Feed, epoch_order
-from gradsieve.training.loop import reproducible, start, train
+from gradsieve.training.folder import RunFolder
+from gradsieve.training.interrupt import Interrupted
+from gradsieve.training.loop import Trainer, reproducible, start, train
+from gradsieve.training.progress import Progress
 from gradsieve.training.run import make_run
 from gradsieve.training.setting import prepare
 
@@ -76,16 +81,9 @@ def test_fifty_steps_keep_the_same_rows_and_end_in_the_same_weights(method):
 
 @pytest.mark.parametrize("method", ["prl-l", "co-prl-l"])
 def test_a_resumed_run_ends_with_the_same_bits(method, tmp_path):
-    from gradsieve.training.folder import RunFolder
-    from gradsieve.training.interrupt import Interrupted
-    from gradsieve.training.loop import Trainer
-    from gradsieve.training.progress import Progress
-
     class Stop(Progress):
         def step(self, done, total):
             if done == 31:
-                import signal
-
                 signal.raise_signal(signal.SIGINT)
 
     run = run_of(method)
@@ -105,19 +103,21 @@ def test_a_method_that_decides_on_the_host_runs_step_by_step(capsys):
     assert "decouple decides on the host how many rows it keeps" in capsys.readouterr().out
 
 
-def test_a_model_that_cannot_be_captured_runs_step_by_step(capsys):
-    run = make_run(
-        "digits", "prl-l", **(DIGITS | {"epochs": 1, "model": "test_captured:reads_back", "model_options": {}})
-    )
-    train(run, show=True)
-    assert "steps run one by one: the step cannot be captured" in capsys.readouterr().out
+READS_BACK = """
+import torch
 
+class Asks(torch.nn.Module):
+    def forward(self, inputs):
+        return inputs if float(inputs.sum()) > -1e9 else -inputs
 
 def reads_back(input_shape, outputs):
-    """A network that looks at a value in the middle of its pass."""
-
-    class Asks(torch.nn.Module):
-        def forward(self, inputs):
-            return inputs if float(inputs.sum()) > -1e9 else -inputs
-
     return torch.nn.Sequential(torch.nn.Flatten(), Asks(), torch.nn.Linear(64, outputs))
+"""
+
+
+def test_a_model_that_cannot_be_captured_runs_step_by_step(capsys, tmp_path, monkeypatch):
+    (tmp_path / "model_that_asks.py").write_text(READS_BACK)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = DIGITS | {"epochs": 1, "model": "model_that_asks:reads_back", "model_options": {}}
+    train(make_run("digits", "prl-l", **settings), show=True)
+    assert "steps run one by one: the step cannot be captured" in capsys.readouterr().out

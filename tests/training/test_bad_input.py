@@ -113,6 +113,10 @@ CASES = {
     # Options.
     "no such option of a method": Case({"method_options": {"scorring": "eval"}}, ["prl-l", "'scorring'", "'scoring'"]),
     "no such choice of an option": Case({"method_options": {"passes": "twice"}}, ["passes is 'twice'", "'reforward'"]),
+    "crops of what is no image": Case({"augment": "crop-flip"}, ["augment is 'crop-flip'", "for images", "(64,)"]),
+    "captured on a CPU": Case({"engine": "captured"}, ["engine is 'captured'", "only CUDA has graphs"]),
+    "no such engine": Case({"engine": "fast"}, ["engine is 'fast'", "plain"]),
+    "no such way to compile": Case({"compile": "yes"}, ["compile is 'yes'", "on"]),
     "prl-g in one pass over BatchNorm": Case(
         {"method": "prl-g", "method_options": {"passes": "index"}, "model_options": {"norm": "batch"}},
         ["passes is 'index'", "BatchNorm"],

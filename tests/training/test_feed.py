@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from gradsieve.data.dataset import Rows
-from gradsieve.training.feed import Feed, as_float, epoch_order
+from gradsieve.training.feed import BORDER, Feed, as_float, crop_and_flip, epoch_order
 from gradsieve.training.loop import Trainer, reproducible, start
 from gradsieve.training.progress import Progress
 from gradsieve.training.setting import prepare
@@ -58,14 +59,17 @@ def test_a_stream_that_is_left_early_ends(recwarn):
     batches.close()
 
 
-@pytest.mark.parametrize(("kind", "method"), [("digits", "prl-l"), ("faces", "co-prl-l")])
-def test_a_streamed_run_ends_with_the_same_weights(kind, method, request):
-    run = request.getfixturevalue(kind)(method)
+@pytest.mark.parametrize(
+    ("kind", "method", "augment"),
+    [("digits", "prl-l", "none"), ("faces", "co-prl-l", "none"), ("faces", "prl-l", "crop-flip")],
+)
+def test_a_streamed_run_ends_with_the_same_weights(kind, method, augment, request):
+    run = request.getfixturevalue(kind)(method, augment=augment)
     weights = []
     for resident in (True, False):
         setting = prepare(run)
         trainer = Trainer(setting, start(setting), None, Progress(), None, save_every=60)
-        trainer.feed = Feed(setting.data.train, setting.device, resident=resident)
+        trainer.engine.feed = Feed(setting.data.train, setting.device, resident, setting.run.augment)
         with reproducible(run.seed, setting.device):
             trainer.train()
         weights.append(trainer.state.weights())
@@ -76,3 +80,40 @@ def test_bytes_become_shares_and_floats_stay():
     assert as_float(torch.tensor([0, 51, 255], dtype=torch.uint8)).tolist() == pytest.approx([0, 0.2, 1])
     floats = torch.tensor([-3.5, 300.0])
     assert as_float(floats).equal(floats)
+
+
+def naive_crop_and_flip(image, top, left, mirrored):
+    padded = F.pad(image.float(), [BORDER] * 4)
+    height, width = image.shape[1:]
+    part = padded[:, top : top + height, left : left + width]
+    return part.flip(2) if mirrored else part
+
+
+def test_a_crop_is_the_image_moved_in_zeros_and_perhaps_mirrored():
+    torch.manual_seed(0)
+    images = torch.randint(1, 256, (40, 3, 7, 6), dtype=torch.uint8)
+    moved = crop_and_flip(images)
+    assert moved.shape == images.shape
+    assert moved.dtype == torch.uint8
+    places = []
+    for image, found in zip(images, moved, strict=True):
+        ways = [
+            (top, left, mirrored)
+            for top in range(2 * BORDER + 1)
+            for left in range(2 * BORDER + 1)
+            for mirrored in (False, True)
+            if torch.equal(naive_crop_and_flip(image, top, left, mirrored), found.float())
+        ]
+        assert ways
+        places.append(ways[0])
+    assert len({top for top, _, _ in places}) > 4
+    assert len({left for _, left, _ in places}) > 4
+    assert 10 < sum(mirrored for _, _, mirrored in places) < 30
+
+
+def test_the_same_random_numbers_give_the_same_crops():
+    images = torch.rand(5, 3, 8, 8)
+    torch.manual_seed(3)
+    first = crop_and_flip(images)
+    torch.manual_seed(3)
+    assert torch.equal(crop_and_flip(images), first)

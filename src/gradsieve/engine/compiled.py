@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,8 +25,8 @@ OPTIONS: dict[str, Any] = {"combo_kernels": True}
 class Programs:
     """Compiled programs by what they were made for, and the seconds that making them took."""
 
-    def __init__(self, backend: str = "inductor") -> None:
-        self.backend = backend  # torch.compile's; "eager" runs what was traced as it is
+    def __init__(self, compile: Callable[[torch.fx.GraphModule], Callable[..., Any]] | None = None) -> None:
+        self.compile = compile or partial(torch.compile, dynamic=False, options=OPTIONS)
         self.made: dict[Hashable, Callable[..., Any]] = {}
         self.seconds = 0.0
 
@@ -42,9 +43,7 @@ class Programs:
         start = time.monotonic()
         traced = trace(function, *tensors)
         share_casts(traced)
-        program = self.made[signature] = torch.compile(
-            traced, dynamic=False, backend=self.backend, options=OPTIONS if self.backend == "inductor" else None
-        )
+        program = self.made[signature] = self.compile(traced)
         result = program(*tensors)
         self.seconds += time.monotonic() - start
         return result

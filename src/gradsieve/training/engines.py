@@ -7,7 +7,7 @@ there, and has one graph for each number of rows that a step keeps: static shape
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from gradsieve.engine.captured import capture
 from gradsieve.engine.compiled import Programs, compiled_step
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.method import Selection
-from gradsieve.training.feed import Batch, Feed, draw
+from gradsieve.training.feed import Batch, Feed, draw, fits
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.setting import Setting
 from gradsieve.training.state import State
@@ -36,6 +36,8 @@ class CaptureError(GradsieveError):
 
 class PlainEngine:
     """Step by step, as Python goes."""
+
+    name = "plain"
 
     def __init__(self, setting: Setting, state: State, feed: Feed) -> None:
         self.setting, self.run, self.method, self.state, self.feed = setting, setting.run, setting.method, state, feed
@@ -81,6 +83,8 @@ class PlainEngine:
 class CapturedEngine(PlainEngine):
     """Each step a replay of the graph for its number of kept rows."""
 
+    name = "captured"
+
     def __init__(self, setting: Setting, state: State, feed: Feed) -> None:
         super().__init__(setting, state, feed)
         self.order = torch.arange(len(feed), device=setting.device)
@@ -110,11 +114,10 @@ class CapturedEngine(PlainEngine):
         return self.graphs[key]
 
     def draw_and_step(self, rate: float, size: int) -> None:
-        source = self.order, self.place, self.feed.inputs, self.feed.targets
-        take = partial(draw, size=size)
-        self.step(
-            Batch(*(self.programs.run(("draw", size), take, *source) if self.compiles(rate) else take(*source))), rate
-        )
+        take: Callable[..., Any] = partial(draw, size=size, augment=self.feed.augment)
+        if self.compiles(rate):
+            take = partial(self.programs.run, ("draw", size), take)
+        self.step(Batch(*take(self.order, self.place, self.feed.inputs, self.feed.targets)), rate)
 
     def changing(self) -> dict[str, Tensor]:
         """All that a step changes, random numbers aside."""
@@ -139,19 +142,24 @@ def enter(
 
 def make_engine(setting: Setting, state: State, feed: Feed) -> tuple[PlainEngine, str]:
     """The engine that a run asks for or that suits it best, and the obstacle to a faster one, in words."""
-    obstacle = obstacle_to_capture(setting, feed)
-    if setting.run.engine == "captured" and obstacle:
-        raise InputError(f"engine is 'captured', but {obstacle}. Leave engine out to take the one that fits.")
+    obstacle = obstacle_to_capture(setting, feed.resident)
     if setting.run.engine == "plain" or obstacle:
         return PlainEngine(setting, state, feed), obstacle if setting.device.type == "cuda" else ""
     return CapturedEngine(setting, state, feed), ""
 
 
-def obstacle_to_capture(setting: Setting, feed: Feed) -> str:
-    """Why a step can't be one graph; empty where it can."""
+def require_engine(setting: Setting) -> None:
+    """Refuse, before the first step, the captured engine where it cannot be."""
+    obstacle = obstacle_to_capture(setting, fits(setting.data.train, setting.device))
+    if setting.run.engine == "captured" and obstacle:
+        raise InputError(f"engine is 'captured', but {obstacle}. Leave engine out to take the one that fits.")
+
+
+def obstacle_to_capture(setting: Setting, resident: bool) -> str:
+    """Why a step can't be one graph, where the data is ``resident`` on the device or not; empty where it can."""
     if setting.device.type != "cuda":
         return f"only CUDA has graphs, and the device is {setting.device.type}"
-    if not feed.resident:
+    if not resident:
         return "the data does not fit on the device and streams from the host"
     if setting.method.decides_on_host:
         return f"{setting.run.method} decides on the host how many rows it keeps"

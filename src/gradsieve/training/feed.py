@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gradsieve import seeds
 from gradsieve.data.dataset import Rows
+from gradsieve.training.run import Augment
+
+BORDER = 4  # pixels by which a crop may be off
 
 
 class Batch(NamedTuple):
@@ -40,20 +45,40 @@ def as_float(inputs: Tensor, channels_last: bool = False) -> Tensor:
     return inputs.contiguous(memory_format=torch.channels_last) if channels_last and inputs.dim() == 4 else inputs
 
 
-def draw(order: Tensor, place: Tensor, inputs: Tensor, targets: Tensor, size: int) -> tuple[Tensor, ...]:
-    """The ``size`` rows of ``order`` from ``place`` on, as a batch is made of them; the place moves on."""
+def crop_and_flip(images: Tensor) -> Tensor:  # (B, C, H, W)
+    """Each image moved by up to ``BORDER`` pixels, with zeros behind it, and every other one mirrored."""
+    (rows, _, height, width), device = images.shape, images.device
+    top, left = (torch.randint(2 * BORDER + 1, (rows, 1), device=device) for _ in range(2))
+    lines, columns = (torch.arange(side, device=device) for side in (height, width))
+    mirrored = torch.where(torch.rand(rows, 1, device=device) < 0.5, columns.flip(0), columns)
+    row = torch.arange(rows, device=device).view(-1, 1, 1)
+    moved = F.pad(images, [BORDER] * 4)[row, :, (top + lines).unsqueeze(2), (left + mirrored).unsqueeze(1)]
+    return moved.movedim(-1, 1)
+
+
+def as_batch(rows: Tensor, inputs: Tensor, targets: Tensor, augment: Augment) -> Batch:
+    """Rows as a step takes them. Bytes stay bytes until here: they are a quarter to move."""
+    inputs = crop_and_flip(inputs) if augment == "crop-flip" else inputs
+    return Batch(rows, as_float(inputs, channels_last=inputs.is_cuda), targets)
+
+
+def draw(order: Tensor, place: Tensor, inputs: Tensor, targets: Tensor, size: int, augment: Augment) -> Batch:
+    """The ``size`` rows of ``order`` from ``place`` on; the place moves on."""
     rows = order[place + torch.arange(size, device=order.device)]
     place += size
-    return rows, as_float(inputs[rows], channels_last=inputs.is_cuda), targets[rows]
+    return as_batch(rows, inputs[rows], targets[rows], augment)
 
 
 class Feed:
     """Training rows, ready to be drawn in any order."""
 
-    def __init__(self, data: Rows, device: torch.device, resident: bool | None = None) -> None:
+    def __init__(
+        self, data: Rows, device: torch.device, resident: bool | None = None, augment: Augment = "none"
+    ) -> None:
         self.device = device
+        self.augment: Augment = augment
+        self.waited = 0.0  # seconds for rows that the host had not gathered yet
         self.resident = fits(data, device) if resident is None else resident
-        self.channels_last = device.type == "cuda"
         place = device if self.resident else torch.device("cpu")
         self.inputs, self.targets = data.inputs.to(place), data.targets.to(place)
 
@@ -67,7 +92,7 @@ class Feed:
         chunks = [order[i * batch_size : (i + 1) * batch_size] for i in range(first, len(order) // batch_size)]
         if self.resident:
             for rows in chunks:
-                yield self.prepare(rows, self.inputs[rows], self.targets[rows])
+                yield as_batch(rows, self.inputs[rows], self.targets[rows], self.augment)
         else:
             yield from self.streamed(chunks)
 
@@ -76,19 +101,15 @@ class Feed:
         with ThreadPoolExecutor(1) as gatherer:
             waiting = [gatherer.submit(self.gather, rows) for rows in chunks[:2]]
             for number, rows in enumerate(chunks):
+                asked_at = time.monotonic()
                 inputs, targets = waiting.pop(0).result()
+                self.waited += time.monotonic() - asked_at
                 if number + 2 < len(chunks):
                     waiting.append(gatherer.submit(self.gather, chunks[number + 2]))
-                yield self.prepare(
-                    rows.to(self.device),
-                    inputs.to(self.device, non_blocking=True),
-                    targets.to(self.device, non_blocking=True),
-                )
+                rows, inputs, targets = (each.to(self.device, non_blocking=True) for each in (rows, inputs, targets))
+                yield as_batch(rows, inputs, targets, self.augment)
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows copied out of host memory, into pinned memory where a GPU waits for them."""
         inputs, targets = self.inputs[rows], self.targets[rows]
         return (inputs.pin_memory(), targets.pin_memory()) if self.device.type == "cuda" else (inputs, targets)
-
-    def prepare(self, rows: Tensor, inputs: Tensor, targets: Tensor) -> Batch:
-        return Batch(rows, as_float(inputs, self.channels_last), targets)

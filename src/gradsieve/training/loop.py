@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from gradsieve import ranks, seeds
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.metrics import METRICS
 from gradsieve.theory import check_breakdown
-from gradsieve.training.engines import CaptureError, PlainEngine, make_engine
+from gradsieve.training.engines import CaptureError, PlainEngine, make_engine, require_engine
 from gradsieve.training.evaluate import predict, test_metric
 from gradsieve.training.feed import Feed, epoch_order
 from gradsieve.training.folder import RunFolder, open_folder
@@ -75,8 +76,9 @@ def train(
             if saved is not None:
                 state.restore(*saved)
             probe = Probe.of(setting) if bounds else None
-            Trainer(setting, state, folder, progress, probe, save_every).train()
-        return finish(setting, state, folder)
+            trainer = Trainer(setting, state, folder, progress, probe, save_every)
+            trainer.train()
+        return finish(setting, state, folder, trainer.manner())
     finally:
         if folder is not None:
             folder.release()
@@ -84,6 +86,7 @@ def train(
 
 def start(setting: Setting) -> State:
     """The state at the beginning."""
+    require_engine(setting)
     networks = setting.make_networks()
     for network in networks:
         setting.method.require(network, min(setting.run.batch_size, len(setting.data.train)), setting.device)
@@ -114,13 +117,14 @@ class Trainer:
         self.setting, self.run, self.method, self.state = setting, setting.run, setting.method, state
         self.folder, self.progress, self.probe = folder, progress, probe
         self.save_every = save_every
-        self.feed = Feed(setting.data.train, setting.device)
+        self.feed = Feed(setting.data.train, setting.device, augment=setting.run.augment)
         self.engine, obstacle = make_engine(setting, state, self.feed)
         if obstacle:
             progress.note(f"steps run one by one: {obstacle}")
         self.test_inputs = setting.data.test.inputs
         self.test_targets = setting.data.test.targets.to(setting.device)
-        self.clock = self.saved_at = time.monotonic()
+        self.clock = self.saved_at = self.begun_at = time.monotonic()
+        self.waited_for_device = 0.0  # at the ends of the epochs
 
     def train(self) -> None:
         """All epochs that are left."""
@@ -177,8 +181,9 @@ class Trainer:
 
     def end_epoch(self) -> None:
         """Test, write the record, and turn to the next epoch."""
-        state = self.state
+        state, ready_at = self.state, time.monotonic()
         figures = state.tally.read()
+        self.waited_for_device += time.monotonic() - ready_at
         if not math.isfinite(figures["loss"]) or not state.is_finite():
             raise GradsieveError(
                 f"The loss or a weight became NaN or infinite in epoch {state.epoch}: the training has diverged. Try a "
@@ -203,6 +208,19 @@ class Trainer:
         if self.folder is not None:
             self.folder.write_metrics(state.history)
         self.progress.epoch(record)
+
+    def manner(self) -> dict[str, Any]:
+        """How the steps ran: the engine, what it compiled, and what it was bound by."""
+        compiled = {"compile_seconds": self.engine.programs.seconds} if self.engine.programs.made else {}
+        return {"engine": self.engine.name, **compiled, "bound": self.bound()}
+
+    def bound(self) -> str:
+        """What the steps waited for: data, the launches of the host, or the computation itself."""
+        whole = time.monotonic() - self.begun_at
+        if self.feed.waited > whole / 2:
+            return "data"
+        # A host that is never ahead of its device is what the device waits for.
+        return "launch" if self.setting.device.type == "cuda" and self.waited_for_device < whole / 20 else "compute"
 
     def elapsed(self) -> float:
         """Seconds of work on this run, those before a resume included."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +49,8 @@ class Result:
         return number(self.summary["purity"])
 
 
-def finish(setting: Setting, state: State, folder: RunFolder | None) -> Result:
-    """The result of a run that is done, written where it belongs."""
+def finish(setting: Setting, state: State, folder: RunFolder | None, manner: Mapping[str, Any]) -> Result:
+    """The result of a run that is done in some ``manner``, written where it belongs."""
     tests = [record["test"] for record in state.history]
     last10 = tests[-10:]
     summary: dict[str, Any] = {
@@ -61,6 +62,7 @@ def finish(setting: Setting, state: State, folder: RunFolder | None) -> Result:
         "corrupted": int(setting.is_corrupted.sum()),
         "rows": len(setting.data.train),
         "seconds": state.seconds,
+        **manner,
         "run": setting.run.to_json(),
         "versions": versions(setting.device),
     }

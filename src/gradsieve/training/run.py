@@ -22,12 +22,14 @@ from gradsieve.schedule import Unit, find_schedule
 Preset = Literal["authors", "proper"]
 Decay = Literal["constant", "linear"]
 Precision = Literal["auto", "fp32", "bf16"]
+Augment = Literal["none", "crop-flip"]
 Engine = Literal["auto", "plain", "captured"]
 Compile = Literal["auto", "on", "off"]
 CHOICES = {
     "preset": ("authors", "proper"),
     "decay": ("constant", "linear"),
     "precision": ("auto", "fp32", "bf16"),
+    "augment": ("none", "crop-flip"),
     "engine": ("auto", "plain", "captured"),
     "compile": ("auto", "on", "off"),
     "schedule_unit": ("epoch", "step"),
@@ -60,6 +62,7 @@ class Run:
     model_options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     precision: Precision = "auto"
+    augment: Augment = "none"  # images moved and mirrored at random
     engine: Engine = "auto"  # captured: the whole step as one CUDA graph
     compile: Compile = "auto"  # where it pays back within the run
 

@@ -110,6 +110,11 @@ def prepare(run: Run) -> Setting:
     device = choose_device(run.device)
     data = DATASETS[run.data](Path(run.data_dir) if run.data_dir else None, **run.data_options)
     validate(data)
+    if run.augment != "none" and data.train.inputs.dim() != 4:
+        raise InputError(
+            f"augment is {run.augment!r}, which is for images, but a row of {run.data} has the shape "
+            f"{tuple(data.train.inputs.shape[1:])}. Leave augment out."
+        )
     method = make_method(run.method, METHODS, CRITERIA[data.task], data.task, run.method_options)
     clean = data.train.targets
     corruption = CORRUPTIONS[run.corruption]

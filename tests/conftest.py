@@ -1,4 +1,4 @@
-"""Small tensors gain nothing from threads, and threads that wait for each other on busy cores cost minutes."""
+"""What all tests share: one thread, and the command."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+# Small tensors gain nothing from threads, and threads that wait for each other on busy cores cost minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; processes that tests start inherit it
 
 
@@ -19,10 +20,10 @@ class Answer(NamedTuple):
 @pytest.fixture
 def gradsieve(monkeypatch, capsys):
     """The command, in this process."""
+    from gradsieve.cli import main
+
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main() sets its own,
     monkeypatch.setattr(sys, "path", [*sys.path])  # and adds to this
-
-    from gradsieve.cli import main
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["gradsieve", *map(str, arguments)])

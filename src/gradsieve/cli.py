@@ -85,6 +85,7 @@ def train(
     data_option: Annotated[Pairs | None, typer.Option(help="name=value, for example target=price.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
+    augment: Annotated[str, typer.Option(help="none, or crop-flip for images.")] = "none",
     engine: Annotated[str, typer.Option(help="auto, plain or captured (each step one CUDA graph).")] = "auto",
     compile: Annotated[str, typer.Option(help="torch.compile: auto (where it pays back), on or off.")] = "auto",
     bounds: Annotated[bool, typer.Option("--bounds", help="Measure the gradient's error beside its bound.")] = False,
@@ -117,6 +118,7 @@ def train(
         schedule_unit=schedule_unit,
         device=device,
         precision=precision,
+        augment=augment,
         engine=engine,
         compile=compile,
     )
@@ -219,9 +221,9 @@ def reproduce(
         raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps(records, indent=1))
-    for name in records if not as_json else ():
-        page = folder / f"{name}.md"
-        typer.echo(f"{page.read_text()}\n{page}")
+    else:
+        for page in (folder / f"{name}.md" for name in records):
+            typer.echo(f"{page.read_text()}\n{page}")
     for cell, reason in failures:
         typer.echo(f"{cell.label} has no result: {reason}", err=True)
     if failures:
@@ -262,11 +264,8 @@ def check_command(
     findings = check_folder(folder)
     if as_json:
         typer.echo(json.dumps([asdict(each) | {"state": each.state} for each in findings], indent=1))
-    for each in findings if not as_json else ():
-        note = f" in {each.where} ({each.checked})" if each.state == "complete" else ""
-        typer.echo(f"{each.name:10} {each.state}{note}")
-        for problem in each.problems:
-            typer.echo(f"{'':10} {problem}")
+    else:
+        typer.echo("\n".join(line for each in findings for line in each.lines()))
     if any(each.problems for each in findings):
         raise typer.Exit(1)
 

@@ -156,6 +156,9 @@ def test_single_files_lie_in_their_folder_and_may_be_compressed(server, tmp_path
     published = {"tiny": Published(downloads, {name: sha256(each) for name, each in FILES.items()}, ("tiny", ""))}
     assert fetch("tiny", tmp_path, len, published) == tmp_path / "tiny"
     (tmp_path / "tiny" / "one.bin.gz").write_bytes(b"damaged")
+    (tmp_path / "tiny" / "two.bin.gz").write_bytes(
+        gzip.compress(FILES["two.bin"], 1, mtime=9)
+    )  # other bytes, same file
     fetch("tiny", tmp_path, len, published)  # only what is not whole
     assert len(server.ranges_asked_for) == 3
 

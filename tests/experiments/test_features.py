@@ -7,7 +7,7 @@ import pytest
 from gradsieve.data import DATASETS
 from gradsieve.data.validate import validate
 from gradsieve.errors import InputError, RunFolderError
-from gradsieve.experiments.features import FeatureSettings, ensure_features
+from gradsieve.experiments.features import FeatureSettings, ensure_features, other_images
 
 SMALL = FeatureSettings(size=16, width=0.1, batch_size=16, epochs=3, patience=2)
 
@@ -36,6 +36,7 @@ def test_the_test_images_become_the_data_set(made):
     about = json.loads((folder / "features.json").read_text())
     assert 1 <= about["epoch"] <= SMALL.epochs
     assert about["settings"]["width"] == 0.1
+    assert other_images(folder) == about["images"] == {"train": 60, "validation": 20, "test": 40}
 
 
 def test_they_are_made_once_and_the_same_again(made, faces, tmp_path):

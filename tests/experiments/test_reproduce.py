@@ -147,7 +147,9 @@ def test_table1_makes_its_features_first(write_faces, tmp_path, monkeypatch):
     )
     records = reproduce.reproduce("table1", choice, out).records["table1"]
     assert [(record["row"], record["method"]) for record in records] == [("linadv-30", "prl-l"), ("clean", "standard")]
-    assert "| clean | gradsieve |" in (out / "table1.md").read_text()
+    page = (out / "table1.md").read_text()
+    assert "| clean | gradsieve |" in page
+    assert "2 epochs, hidden=[8], 60/20/40 images instead of CelebA's (set by hand)" in page
     faces.rename(tmp_path / "elsewhere")  # finished runs need neither images nor features
     assert reproduce.reproduce("table1", choice, out).records["table1"] == records
 

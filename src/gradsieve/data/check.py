@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -34,6 +34,14 @@ class Finding:
         if not self.where:
             return "absent"
         return "incomplete" if self.problems else "complete"
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield f"{self.name:10} {self.state}" + (
+            f" in {self.where} ({self.checked})" if self.state == "complete" else ""
+        )
+        for problem in self.problems:
+            yield f"{'':10} {problem}"
 
 
 def check_folder(folder: Path, published: Mapping[str, Published] = PUBLISHED) -> list[Finding]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from gradsieve.data.check import check_files
+from gradsieve.data.check import check_files, content_sha256
 from gradsieve.data.published import BY_HAND, PUBLISHED, Download, Published
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.registry import unknown
@@ -33,6 +33,8 @@ def fetch(name: str, to: Path, say: Say = print, published: Mapping[str, Publish
         return Path(finding.where)
     home = to / wanted.places[0]
     for download in wanted.downloads:
+        if is_whole(home / download.name, wanted):
+            continue
         path = fetch_file(download, to if download.is_archive else home, say)
         if download.is_archive:
             unpack(path, to)
@@ -45,6 +47,12 @@ def fetch(name: str, to: Path, say: Say = print, published: Mapping[str, Publish
         )
     say(f"{name} is complete in {finding.where}")
     return home
+
+
+def is_whole(path: Path, published: Published) -> bool:
+    """Whether a single file has the content that it should, however it was compressed."""
+    sha256 = published.files.get(path.name.removesuffix(".gz"))
+    return sha256 is not None and path.exists() and content_sha256(path) == sha256
 
 
 def fetch_file(download: Download, folder: Path, say: Say) -> Path:

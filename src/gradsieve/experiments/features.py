@@ -30,6 +30,7 @@ from gradsieve.training.files import read_json, write_json, write_tensors
 from gradsieve.training.setting import choose_device
 
 Say = Callable[[str], None]
+CELEBA_IMAGES = {"train": 162_770, "validation": 19_867, "test": 19_962}
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,13 @@ def ensure_features(
     # Written last: features without it are not finished.
     write_json(
         folder / ABOUT,
-        {"sha256": sha256, "data_sha256": data_sha256(data_dir), "settings": asdict(settings), **about},
+        {
+            "sha256": sha256,
+            "data_sha256": data_sha256(data_dir),
+            "images": {name: len(rows) for name, rows in parts._asdict().items()},
+            "settings": asdict(settings),
+            **about,
+        },
     )
 
 
@@ -76,6 +83,12 @@ def check_features(folder: Path, data_dir: str | None, settings: FeatureSettings
         raise RunFolderError(f"{folder} holds features made with other settings. Choose another --out.")
     if data_dir is not None and about.get("data_sha256") != data_sha256(data_dir):
         raise RunFolderError(f"{folder} holds features of other images than those in {data_dir}. Choose another --out.")
+
+
+def other_images(folder: Path) -> dict[str, int]:
+    """How many images the features are of, where these are not CelebA's; nothing where they are."""
+    about = read_json(folder / ABOUT) if (folder / ABOUT).exists() else {}
+    return {} if about.get("images", CELEBA_IMAGES) == CELEBA_IMAGES else about["images"]
 
 
 def data_sha256(data_dir: str | None) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsieve.errors import MissingExtraError, RunFolderError
-from gradsieve.experiments.experiment import PARTS
+from gradsieve.experiments.experiment import FEATURES, PARTS
+from gradsieve.experiments.features import other_images
 from gradsieve.experiments.grid import Cell, Choice, cell_path
 from gradsieve.report.records import Record, in_order, make_record, merge, read_records, write_records
 from gradsieve.report.results_table import draw_records, report_page
@@ -97,7 +98,9 @@ def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
 def record_of(cell: Cell, out: Path) -> Record:
     """The record of a finished run."""
     folder = RunFolder(cell_path(out, cell), cell.run)
-    return make_record(cell, folder.result(), folder.metrics())
+    record = make_record(cell, folder.result(), folder.metrics())
+    images = other_images(out / "features") if cell.run.data == FEATURES else {}
+    return {**record, "images": images} if images else record
 
 
 def write_reports(name: str, cells: Sequence[Cell], out: Path) -> dict[str, list[Record]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradsieve.data import DATASETS
+from gradsieve.data.features import ABOUT
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.experiments.estimate import Estimate, estimate, in_words
 from gradsieve.experiments.experiment import EXPERIMENTS, FEATURES, PARTS
@@ -157,14 +158,14 @@ class Plan(NamedTuple):
             yield f"{cell.label:40} {cell.run.epochs} epochs   {state}"
         if self.makes_features:
             yield "CelebA's features are made first, in minutes that the estimate leaves out."
-        runs = f"{len(self.cells)} runs, {len(left)} to run"
+        runs = f"Runs: {len(self.cells)}, to run: {len(left)}"
         if not left:
-            yield f"{len(self.cells)} runs, all finished."
+            yield f"{runs}."
         elif self.seconds is None:
             yield f"{runs}; how long is unknown ({self.expected.basis})."
         else:
             together = "" if self.jobs == 1 else " if they do not slow each other down"
-            yield f"{runs}: about {in_words(self.seconds)} with --jobs {self.jobs}{together}, by {self.expected.basis}."
+            yield f"{runs}; about {in_words(self.seconds)} with --jobs {self.jobs}{together}, by {self.expected.basis}."
 
 
 def dry_run(name: str, choice: Choice, out: Path, jobs: int = 1) -> Plan:
@@ -175,7 +176,7 @@ def dry_run(name: str, choice: Choice, out: Path, jobs: int = 1) -> Plan:
     results = [(cell, result_of(cell, out)) for cell in cells]
     left = [cell for cell, result in results if result is None]
     finished = [(cell, result["seconds"]) for cell, result in results if result is not None]
-    makes_features = any(cell.run.data == FEATURES for cell in left) and not (out / "features").exists()
+    makes_features = any(cell.run.data == FEATURES for cell in left) and not (out / "features" / ABOUT).exists()
     return Plan(cells, left, estimate(left, finished, choose_device(choice.device).type), jobs, makes_features)
 
 

@@ -47,7 +47,7 @@ def make_record(cell: Cell, summary: Mapping[str, Any], history: Sequence[Mappin
         "commit": versions.get("commit"),
         "device": versions["device"],
         "torch": versions["torch"],
-        "precision": precision_of(summary),
+        "precision": summary["precision"],
         "best": tests[best],
         "best_epoch": best + 1,
         "curve": [None if test is None else round(test, 4) for test in tests],
@@ -61,14 +61,6 @@ def epoch_seconds(clock: Sequence[float]) -> float:
     """The median time of an epoch, its test included, without the first: there, the device warms up."""
     lengths = [after - before for before, after in pairwise(clock)]
     return round(statistics.median(lengths or clock), 3)
-
-
-def precision_of(summary: Mapping[str, Any]) -> str:
-    """The precision that a run really had: ``auto`` is bf16 for convolutions on a GPU."""
-    run, device = summary["run"], summary["versions"]["device"]
-    if run["precision"] != "auto":
-        return run["precision"]
-    return "fp32" if device.startswith("cpu") or run["model"] == "mlp" else "bf16"
 
 
 def train_command(run: Run) -> str:
@@ -95,12 +87,15 @@ def train_command(run: Run) -> str:
 
 def key(record: Record) -> tuple[Any, ...]:
     """Two records with the same key are of the same run."""
-    return (*(record.get(name, "") for name in KEY), options_by_hand(record))
+    return (*(record.get(name, "") for name in KEY), departures(record))
 
 
-def options_by_hand(record: Record) -> str:
-    """Options of the model that are neither the paper's nor the variant's, as the command takes them."""
-    return ", ".join(f"{name}={json.dumps(value)}" for name, value in record.get("model_options", {}).items())
+def departures(record: Record) -> str:
+    """What sets a run apart from the paper's beside its length: options of the model, and images for CelebA's."""
+    texts = [f"{name}={json.dumps(value)}" for name, value in record.get("model_options", {}).items()]
+    if images := record.get("images"):
+        texts.append(f"{'/'.join(map(str, images.values()))} images instead of CelebA's")
+    return ", ".join(texts)
 
 
 def merge(old: Iterable[Record], new: Iterable[Record], *, where: str, replace: bool = False) -> list[Record]:
@@ -122,7 +117,7 @@ def merge(old: Iterable[Record], new: Iterable[Record], *, where: str, replace: 
 
 
 def in_order(experiment: str, records: Iterable[Record]) -> list[Record]:
-    """As the table has them: by row, column, preset, epochs, options and seed; what it does not know comes last."""
+    """As the table has them: by row, column, preset, epochs, departures and seed; what it does not know comes last."""
     table = EXPERIMENTS[experiment]
     variants = tuple(variant.name for variant in table.variants)
 
@@ -132,7 +127,7 @@ def in_order(experiment: str, records: Iterable[Record]) -> list[Record]:
     def position(record: Record) -> tuple[Any, ...]:
         row, method = place(table.rows, record["row"]), place(table.methods, record["method"])
         column = (*method, *place(variants, record.get("variant", "")))
-        return (*row, *column, record["preset"], record["epochs"], options_by_hand(record), record["seed"])
+        return (*row, *column, record["preset"], record["epochs"], departures(record), record["seed"])
 
     return sorted(records, key=position)
 
@@ -178,5 +173,5 @@ def publish_folder(folder: Path, to: Path) -> list[Path]:
     found = {name: read_records(folder / f"{name}.json") for name in EXPERIMENTS}
     if not any(found.values()):
         files = ", ".join(f"{name}.json" for name in found)
-        raise InputError(f"{folder} has no records: no {files}. Name the folder of a grid, --out of gradsieve reproduce.")
+        raise InputError(f"{folder} has no records: no {files}. Name the folder that gradsieve reproduce wrote.")
     return publish(to, {name: records for name, records in found.items() if records})

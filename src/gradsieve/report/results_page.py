@@ -18,7 +18,8 @@ In each row the first line is the paper's figure, as printed: mean ± standard d
 seeds. `gradsieve` is ours, measured likewise: the mean over the last ten epochs of each seed, ± the standard deviation
 between seeds, with their number in brackets. `last epoch` is the last one alone. What nobody ran is blank.
 
-Preset `authors` trains as the authors' code does, `proper` as we would ([guide](guide.md)).
+Preset `authors` trains as the authors' code does, `proper` as we would. A blank is filled by `gradsieve reproduce` and
+`gradsieve publish`: see [the guide](guide.md#the-papers-tables-on-your-machine).
 """
 PREFIX = "results-"  # of the pictures beside the page
 

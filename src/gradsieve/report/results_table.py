@@ -9,10 +9,10 @@ from pathlib import Path
 
 from gradsieve.experiments.experiment import EXPERIMENTS, Experiment, Metric, column_label
 from gradsieve.report.bands import draw_bands
-from gradsieve.report.records import Record, options_by_hand
+from gradsieve.report.records import Record, departures
 
 Column = tuple[str, str]  # method, variant
-Group = tuple[str, int, str]  # preset, epochs, options of the model that were set by hand
+Group = tuple[str, int, str]  # preset, epochs, departures
 SCALE = {"accuracy": (100.0, 2), "r2": (1.0, 3), "epoch_seconds": (1.0, 2)}  # factor and digits of a printed figure
 
 
@@ -30,16 +30,16 @@ def report_page(name: str, records: Sequence[Record], pictures: Iterable[str], *
 
 
 def group_of(record: Record) -> Group:
-    """Runs that may stand in one table: of one preset, length and model."""
-    return record["preset"], record["epochs"], options_by_hand(record)
+    """Runs that may stand in one table: of one preset and length, on the same model and images."""
+    return record["preset"], record["epochs"], departures(record)
 
 
 def group_title(experiment: Experiment, group: Group, records: Iterable[Record]) -> str:
     """What the runs have in common; a length or a model that somebody chose is said to be so."""
-    preset, epochs, options = group
+    preset, epochs, other = group
     chosen = any("--epochs" in record["command"] and record["epochs"] != experiment.epochs for record in records)
-    title = f"Preset {preset}, {epochs} epochs" + (f", {options}" if options else "")
-    return f"{title} (set by hand)" if chosen or options else title
+    title = f"Preset {preset}, {epochs} epochs" + (f", {other}" if other else "")
+    return f"{title} (set by hand)" if chosen or other else title
 
 
 def table(experiment: Experiment, records: Sequence[Record], blanks: bool) -> str:
@@ -75,8 +75,12 @@ def time_lines(
     """Seconds, and what they are as multiples of plain training's: devices differ, ratios can be compared."""
     plain = methods.index("standard") if "standard" in methods else None
     theirs = [float(text) if text else None for text in printed]
-    times = [[record.get("epoch_seconds") for record in cell] for cell in cells]
-    ours = [statistics.fmean(each) if each and None not in each else None for each in times]
+    ours = [
+        statistics.fmean(record["epoch_seconds"] for record in cell)
+        if cell and all(record.get("epoch_seconds") for record in cell)
+        else None
+        for cell in cells
+    ]
     return {
         "gradsieve": [figure(cell, "epoch_seconds", "epoch_seconds") for cell in cells],
         **({"paper, ratio": ratios(theirs, plain)} if any(theirs) else {}),

@@ -32,6 +32,7 @@ from gradsieve.training.setting import (
     Setting,
     make_optimizer,
     prepare,
+    real_precision,
     require_outputs,
     require_statistics,
     set_learning_rate,
@@ -210,9 +211,10 @@ class Trainer:
         self.progress.epoch(record)
 
     def manner(self) -> dict[str, Any]:
-        """How the steps ran: the engine, what it compiled, and what it was bound by."""
+        """How the steps ran: the precision, the engine, what it compiled, and what it was bound by."""
+        precision = real_precision(self.state.networks[0], self.setting.device, self.run.precision)
         compiled = {"compile_seconds": self.engine.programs.seconds} if self.engine.programs.made else {}
-        return {"engine": self.engine.name, **compiled, "bound": self.bound()}
+        return {"precision": precision, "engine": self.engine.name, **compiled, "bound": self.bound()}
 
     def bound(self) -> str:
         """What the steps waited for: data, the launches of the host, or the computation itself."""

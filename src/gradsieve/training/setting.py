@@ -81,10 +81,17 @@ def place(network: nn.Module, device: torch.device, precision: Precision) -> nn.
     network = network.to(device)
     if device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    convolves = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in network.modules())
-    if precision == "bf16" or (precision == "auto" and device.type == "cuda" and convolves):
+    if real_precision(network, device, precision) == "bf16":
         network.forward = torch.autocast(device.type, dtype=torch.bfloat16)(network.forward)
     return network
+
+
+def real_precision(network: nn.Module, device: torch.device, precision: Precision) -> str:
+    """The precision that ``auto`` stands for: bf16 for convolutions on a GPU, else fp32."""
+    if precision != "auto":
+        return precision
+    convolves = any(isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) for module in network.modules())
+    return "bf16" if device.type == "cuda" and convolves else "fp32"
 
 
 def make_optimizer(network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:

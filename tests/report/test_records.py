@@ -27,7 +27,7 @@ from gradsieve.training import loop
 
 def summary(**changes):
     versions = {"torch": "2.13", "device": "NVIDIA H200", "commit": "abc"}
-    figures = {"last10_mean": 0.7, "last": 0.71, "purity": 0.8, "seconds": 12.345}
+    figures = {"last10_mean": 0.7, "last": 0.71, "purity": 0.8, "seconds": 12.345, "precision": "bf16"}
     return {"metric": "accuracy", "run": CELL.run.to_json(), "versions": versions, **figures, **changes}
 
 

@@ -80,7 +80,9 @@ def test_a_program_is_made_once_for_its_shapes():
     for _ in range(3):
         compiled_step(programs, method, networks, *batch(), 0.25)
     assert len(programs.made) == 1
-    compiled_step(programs, method, networks, *batch(), 0.5)
+    compiled_step(programs, method, networks, *batch(), 0.251)  # keeps one row less
+    assert len(programs.made) == 2
+    compiled_step(programs, method, networks, *batch(), 0.26)  # keeps as many
     assert len(programs.made) == 2
     assert programs.seconds > 0
 

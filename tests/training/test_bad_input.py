@@ -115,6 +115,9 @@ CASES = {
     "no such choice of an option": Case({"method_options": {"passes": "twice"}}, ["passes is 'twice'", "'reforward'"]),
     "crops of what is no image": Case({"augment": "crop-flip"}, ["augment is 'crop-flip'", "for images", "(64,)"]),
     "captured on a CPU": Case({"engine": "captured"}, ["engine is 'captured'", "only CUDA has graphs"]),
+    "compiled decisions of the host": Case(
+        {"method": "decouple", "compile": "on"}, ["compile is 'on'", "decouple decides on the host"]
+    ),
     "no such engine": Case({"engine": "fast"}, ["engine is 'fast'", "plain"]),
     "no such way to compile": Case({"compile": "yes"}, ["compile is 'yes'", "on"]),
     "prl-g in one pass over BatchNorm": Case(

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradsieve.counts import keep_count
 from gradsieve.method import Method, Selection
 
 # Small kernels that do not wait for each other are launched as one: casts of weights, counters, statistics.
@@ -105,7 +106,8 @@ def compiled_step(
         return gradients, [tuple(selection) for selection in selections]
 
     forms = tuple(module.training for network in networks for module in network.modules())
-    key = "step", method, tuple(map(id, networks)), forms, drop_rate
+    # Of the rate a step knows how many rows it keeps: rates that keep as many share a program.
+    key = "step", method, tuple(map(id, networks)), forms, keep_count(drop_rate, len(targets))
     gradients, selections = programs.run(key, step, [list(own.values()) for own in values], inputs, targets)
     for own, found in zip(parameters, gradients, strict=True):
         for parameter, gradient in zip(own.values(), found, strict=True):

@@ -149,10 +149,16 @@ def make_engine(setting: Setting, state: State, feed: Feed) -> tuple[PlainEngine
 
 
 def require_engine(setting: Setting) -> None:
-    """Refuse, before the first step, the captured engine where it cannot be."""
+    """Refuse, before the first step, a captured or compiled step where it cannot be."""
     obstacle = obstacle_to_capture(setting, fits(setting.data.train, setting.device))
     if setting.run.engine == "captured" and obstacle:
         raise InputError(f"engine is 'captured', but {obstacle}. Leave engine out to take the one that fits.")
+    if setting.run.compile == "on" and setting.method.decides_on_host:
+        raise InputError(f"compile is 'on', but {on_host(setting)}. Leave compile out.")
+
+
+def on_host(setting: Setting) -> str:
+    return f"{setting.run.method} decides on the host how many rows it keeps"
 
 
 def obstacle_to_capture(setting: Setting, resident: bool) -> str:
@@ -162,5 +168,5 @@ def obstacle_to_capture(setting: Setting, resident: bool) -> str:
     if not resident:
         return "the data does not fit on the device and streams from the host"
     if setting.method.decides_on_host:
-        return f"{setting.run.method} decides on the host how many rows it keeps"
+        return on_host(setting)
     return ""

@@ -11,19 +11,20 @@ PIN := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(VENV)/.ready  ## prepare the virtual environment
+setup: $(VENV)/.ready-dev  ## prepare the virtual environment
 
-$(VENV)/.ready: pyproject.toml $(CONSTRAINTS)
-	$(PYTHON) -m venv $(VENV)
+# What a target needs is an extra of the package: demo little, dev everything that the tests run against.
+$(VENV)/.ready-%: pyproject.toml $(CONSTRAINTS)
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv || echo "uv is not to be had here: pip installs instead"
 	if [ -x $(BIN)/uv ]; then \
-	  UV_FIND_LINKS="$$PIP_FIND_LINKS" VIRTUAL_ENV="$(abspath $(VENV))" $(BIN)/uv pip install --quiet $(PIN) -e ".[dev]"; \
+	  UV_FIND_LINKS="$$PIP_FIND_LINKS" VIRTUAL_ENV="$(abspath $(VENV))" $(BIN)/uv pip install --quiet $(PIN) -e ".[$*]"; \
 	else \
-	  $(BIN)/python -m pip install --quiet $(PIN) -e ".[dev]"; \
+	  $(BIN)/python -m pip install --quiet $(PIN) -e ".[$*]"; \
 	fi
 	touch $@
 
-demo: setup  ## train through wrong labels and targets on this machine, about a minute
+demo: $(VENV)/.ready-demo  ## train through wrong labels and targets on this machine, about a minute
 	$(BIN)/gradsieve demo --out runs/demo
 
 test: setup  ## the whole test suite

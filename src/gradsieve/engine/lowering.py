@@ -67,7 +67,7 @@ def batch_norm(
                 unbiased = variance.detach() * (count / max(1, count - 1))
                 running_var.lerp_(unbiased.to(running_var.dtype), momentum)
     else:
-        mean, variance = (values.expand(maps.shape[:2]) for values in (running_mean, running_var))
+        mean, variance = running_mean, running_var
     return scale_and_shift(maps, mean, (variance + eps).rsqrt(), weight, bias)
 
 

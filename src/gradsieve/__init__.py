@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gradsieve.corruptions import CORRUPTIONS
     from gradsieve.data import DATASETS
+    from gradsieve.dropin.robust_loss import RobustLoss
+    from gradsieve.dropin.robust_step import robust_step
     from gradsieve.errors import GradsieveError
+    from gradsieve.estimators.estimator import RobustClassifier, RobustRegressor
     from gradsieve.method import Method
     from gradsieve.methods import METHODS
     from gradsieve.models import MODELS
@@ -32,10 +35,14 @@ _PLACES = {
     "MODELS": "gradsieve.models",
     "Method": "gradsieve.method",
     "Result": "gradsieve.training.result",
+    "RobustLoss": "gradsieve.dropin.robust_loss",
+    "RobustClassifier": "gradsieve.estimators.estimator",
+    "RobustRegressor": "gradsieve.estimators.estimator",
     "Run": "gradsieve.training.run",
     "keep_smallest": "gradsieve.selection",
     "loss_gradient_norm": "gradsieve.scores.loss_gradient",
     "make_run": "gradsieve.training.run",
+    "robust_step": "gradsieve.dropin.robust_step",
     "row_gradient_norms": "gradsieve.scores.row_gradients",
     "row_losses": "gradsieve.scores.loss",
     "train": "gradsieve.training.loop",
@@ -49,10 +56,14 @@ __all__ = [
     "MODELS",
     "Method",
     "Result",
+    "RobustLoss",
+    "RobustClassifier",
+    "RobustRegressor",
     "Run",
     "keep_smallest",
     "loss_gradient_norm",
     "make_run",
+    "robust_step",
     "row_gradient_norms",
     "row_losses",
     "train",

@@ -138,6 +138,62 @@ def train(
 
 
 @app.command()
+def fit(
+    data: Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file, or a folder of class folders.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model; nothing in it is code.")],
+    target: Annotated[list[str] | None, typer.Option(help="Column to predict; more than once for several.")] = None,
+    task: Annotated[str | None, typer.Option(help="classification or regression; by the target if not given.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help="Column of codes, though they are numbers.")] = None,
+    method: Annotated[str, typer.Option(help=names(METHODS))] = DEFAULT_METHOD,
+    drop_rate: Annotated[float, typer.Option(help="Share of rows to drop.")] = 0.2,
+    epochs: Annotated[int, typer.Option()] = 100,
+    seed: Annotated[int, typer.Option(help="Of weights and row order.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Fit a network to your own file, and list the rows whose targets look wrong."""
+    from gradsieve.estimators.progress import lines
+    from gradsieve.files.fit import fit_file
+
+    summary = fit_file(
+        data,
+        target or [],
+        out,
+        task=task,  # type: ignore[arg-type]  # checked there
+        ignore=ignore or [],
+        categorical=categorical or [],
+        method=method,
+        drop_rate=drop_rate,
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        note=lambda text: typer.echo(text, err=True),
+        tell=lines(method, epochs, sys.stderr),
+    )
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+        return
+    typer.echo(
+        f"{summary['task']} of {', '.join(summary['target'])}: {summary['rows']} rows, {summary['dropped']} dropped "
+        f"as suspicious (the first of {out / 'rows.csv'}). Predict with: gradsieve predict {out} FILE"
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder that gradsieve fit wrote.")],
+    data: Annotated[Path, typer.Argument(help="A file with the same columns, in any order.")],
+    out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; printed if not given.")] = None,
+) -> None:
+    """Predict from a file with a model that gradsieve fit made."""
+    from gradsieve.files.fit import predict_file
+
+    text = predict_file(model, data, out)
+    typer.echo(str(out) if out else text, nl=out is not None)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs, the table and the picture.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option()] = 0,

@@ -69,7 +69,7 @@ def find_csv(folder: Path | None) -> Path:
     return find("table", folder, LAYOUT, *files or ["*.csv"])
 
 
-def read_csv(path: Path) -> Table:
+def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Table:
     """The header and the rows of a comma-separated file."""
     rows, lines = [], []
     try:
@@ -86,13 +86,15 @@ def read_csv(path: Path) -> Table:
                     lines.append(reader.line_num)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as CSV in UTF-8: {error}.") from error
-    if len(header) < 2 or len(set(header)) < len(header) or all(_number(name) is not None for name in header):
+    few = len(header) < least_columns
+    if few or len(set(header)) < len(header) or all(_number(name) is not None for name in header):
         raise InputError(
             f"{path}: the first line must hold two or more different column names with commas between them, "
             f"but it begins {','.join(header)[:60]!r}."
         )
-    if len(rows) < 5:
-        raise InputError(f"{path} has {len(rows)} rows below the header, but a split into five needs 5.")
+    if len(rows) < least_rows:
+        why = "a split into five needs 5" if least_rows == 5 else f"at least {least_rows} are needed"
+        raise InputError(f"{path} has {len(rows)} rows below the header, but {why}.")
     return Table(path, header, rows, lines)
 
 

@@ -7,7 +7,8 @@ no windows are laid out, and ends with the sum of squares of its tile; writing t
 """
 
 # Triton comes with the CUDA builds of PyTorch only, and pyright does not see what jit makes of a function.
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false
 from math import gcd
 
 import torch

@@ -5,7 +5,8 @@ are the columns of one product per row.
 """
 
 # Triton comes with the CUDA builds of PyTorch only, and pyright does not see what jit makes of a function.
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false
 from math import gcd
 
 import torch

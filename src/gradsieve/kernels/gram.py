@@ -7,7 +7,8 @@ shifted pixels, x_{p+t} . x_{q+t}; again no windows are laid out. Cheap where po
 """
 
 # Triton comes with the CUDA builds of PyTorch only, and pyright does not see what jit makes of a function.
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false
 from math import gcd
 
 import torch

@@ -1,7 +1,8 @@
 """The update from stored weight gradients: their sum over the rows that are kept."""
 
 # Triton comes with the CUDA builds of PyTorch only, and pyright does not see what jit makes of a function.
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,8 @@
 """What the kernels of several forms load alike."""
 
 # Triton comes with the CUDA builds of PyTorch only, and pyright does not see what jit makes of a function.
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false
 import triton
 import triton.language as tl
 

@@ -1,0 +1,100 @@
+"""Hugging Face: a ``RobustLoss`` as the ``compute_loss_func`` of a ``Trainer``.
+
+    robust = RobustLoss(F.cross_entropy, drop_rate=0.3, ramp=3, class_dim=-1)
+    Trainer(..., compute_loss_func=trainer_loss(robust), callbacks=[RobustCallback(robust)])
+
+The callback is needed for a rate that changes, and for the figures in the log.
+"""
+
+# pyright: reportMissingImports=false  # the framework is an extra
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradsieve.dropin.robust_loss import RobustLoss
+from gradsieve.dropin.trimmed_loss import sum_over_ranks
+from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.ranks import world_size
+from gradsieve.schedule import Unit
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ImportError as error:
+    raise MissingExtraError("transformers", "hf", "The Hugging Face callback") from error
+
+
+def trainer_loss(robust: RobustLoss, *, shift_labels: bool = False) -> Callable[..., Tensor]:
+    """What ``Trainer(compute_loss_func=...)`` takes. ``shift_labels``: for models that predict the next token."""
+    return partial(compute_loss, robust, shift_labels)
+
+
+def compute_loss(
+    robust: RobustLoss,
+    shift_labels: bool,
+    outputs: Any,
+    labels: Tensor | None,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    """The loss of one micro-batch, as its share of the update that it is a part of."""
+    if labels is None:
+        raise InputError("The batch has no labels. Name that column 'labels', or list it in label_names.")
+    logits = logits_of(outputs)
+    if shift_labels:
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    # The trainer evaluates without gradients, and knows of no loss to put in eval mode.
+    loss = robust(logits, labels) if torch.is_grad_enabled() else robust.plain(logits, labels)
+    if num_items_in_batch is None:
+        return loss
+    # The trainer expects a sum over this rank's labels by the number of labels in all micro-batches of all ranks.
+    # Ours is a mean over the ranks: the share of the labels that are in this micro-batch makes it that.
+    items = labels.ne(-100).sum()
+    if world_size() > 1 and torch.is_grad_enabled():
+        items = sum_over_ranks(items) / world_size()
+    return loss * (items / num_items_in_batch)
+
+
+def logits_of(outputs: Any) -> Tensor:
+    """The logits among what a model gives: by name, as an attribute, or first of a tuple."""
+    if isinstance(outputs, Tensor):
+        return outputs
+    if isinstance(outputs, Mapping) and "logits" in outputs:
+        return outputs["logits"]
+    if isinstance(outputs, tuple | list):
+        return outputs[0]
+    raise InputError(f"The model gives {type(outputs).__name__} without logits. Return a dict with 'logits'.")
+
+
+class RobustCallback(TrainerCallback):
+    """Tell a ``RobustLoss`` the epoch (or step), and log ``drop_rate`` and ``kept_share``.
+
+    The time comes from the trainer's own state, so that a resumed run goes on where it stood.
+    """
+
+    def __init__(self, robust: RobustLoss, every: Unit = "epoch") -> None:
+        self.robust = robust
+        self.every = every
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.every == "epoch":
+            self.robust.at(int((state.epoch or 0.0) + 1e-6) + 1)  # epochs are counted in fractions here
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.every == "step":
+            self.robust.at(state.global_step + 1)
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        logs = kwargs.get("logs")
+        if logs is None or "loss" not in logs or self.robust.last is None:
+            return
+        figures = {"drop_rate": self.robust.rate, "kept_share": float(self.robust.kept_share)}
+        logs.update(figures)  # for the reporters after this one
+        state.log_history[-1].update(figures)

@@ -1,0 +1,272 @@
+"""A loss to swap in: the criterion that a training loop has, over the rows of each batch that look right.
+
+    robust = RobustLoss(nn.CrossEntropyLoss(), drop_rate=0.3)  # was: nn.CrossEntropyLoss()
+    loss = robust(model(inputs), targets)
+
+Loop, model and optimizer stay as they are. There is one forward pass, so BatchNorm still sees every row;
+``robust_step`` is for those who can afford a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gradsieve.counts import check_rate, exact
+from gradsieve.dropin.trimmed_loss import (
+    Score,
+    Share,
+    agreement,
+    as_elements,
+    averaged,
+    check_batch,
+    classes_second,
+    ignored_label,
+    keep_mask,
+    keep_positions,
+    loss_of_labels,
+    loss_of_rows,
+    ranking,
+    record,
+)
+from gradsieve.errors import InputError
+from gradsieve.ranks import world_size
+from gradsieve.schedule import ramp as rising
+from gradsieve.scores.loss import Criterion, takes_reduction, unpack
+from gradsieve.scores.recall import take
+from gradsieve.training.ledger import Ledger
+
+TrimUnit = Literal["row", "element"]
+RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
+
+
+class Judgement(NamedTuple):
+    """What a call made of its M rows or elements. All of it stays on the device."""
+
+    scores: Tensor  # (M,)
+    kept: Tensor  # (K,) positions; or (M,) whether kept, where labels may be ignored
+    judged: Tensor | None  # (M,) which have a label at all; None: all
+    agrees: Tensor | None  # (M,) the share of its labels that the network would give too; None without classes
+
+
+class RobustLoss(nn.Module):
+    """``criterion`` over the ``1 - drop_rate`` share of each batch whose gradient (or loss) is smallest.
+
+    ``drop_rate``: a number, or a function of the time T = 1, 2, ... which ``step()`` moves on, as a learning-rate
+    scheduler's does. ``ramp=10`` lets a number set in over the first 10. ``score``: what rows are ranked by,
+    "gradient" (PRL(L)) or "loss" (SPL). ``unit="element"`` trims pixels, tokens or single outputs, not whole rows.
+    ``balanced`` trims every class alike. ``class_dim``: where outputs hold their classes, 1 as torch's cross-entropy
+    has it, -1 for (N, T, C). With ``rows``, the size of the data set, ``robust(outputs, targets, rows=ids)`` keeps a
+    ledger of how every row fared.
+
+    In eval mode it is the criterion's plain mean.
+    """
+
+    def __init__(
+        self,
+        criterion: Criterion,
+        drop_rate: float | RateAt,
+        *,
+        score: Score = "gradient",
+        unit: TrimUnit = "row",
+        balanced: bool = False,
+        ramp: int = 0,
+        class_dim: int = 1,
+        rows: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_choice("score", score, get_args(Score))
+        check_choice("unit", unit, get_args(TrimUnit))
+        check_criterion(criterion, unit)
+        self.criterion = criterion
+        self.score: Score = score
+        self.unit, self.balanced, self.class_dim = unit, balanced, class_dim
+        self.ignored = ignored_label(criterion)
+        self.rate_at = rate_function(drop_rate, ramp)
+        self.at(1)
+        self.last: Judgement | None = None
+        self.has_ledger = rows is not None
+        if rows is not None:
+            for name, column in Ledger.empty(check_number("rows", rows)).tensors().items():
+                self.register_buffer(name, column)
+
+    # The schedule.
+
+    def at(self, T: int) -> None:
+        """Take the drop rate of time ``T``, counted from 1."""
+        rate = check_rate("drop_rate", self.rate_at(check_number("T", T)))
+        share = 1 - exact(rate)
+        self.T, self.rate, self.share = T, rate, Share(share.numerator, share.denominator)
+
+    def step(self) -> None:
+        """Move the schedule on by one: once an epoch or once an update, as it counts."""
+        self.at(self.T + 1)
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self.T)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.at(int(state))
+
+    # The loss.
+
+    def forward(self, outputs: Tensor, targets: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
+        if not self.training:
+            return self.plain(outputs, targets)
+        outputs, targets = self.arranged(outputs, targets)
+        if self.unit == "element":
+            outputs, targets = as_elements(self.criterion, outputs, targets)
+        classes = check_classes(targets) if self.balanced else None
+        ranked = ranking(self.score, self.criterion, outputs, targets)
+        judged = self.has_label(targets)
+        if judged is None:
+            kept = keep_positions(ranked, classes, self.rate, self.share)
+            loss = loss_of_rows(self.criterion, take(outputs, kept), take(targets, kept))
+        else:
+            kept = keep_mask(ranked, classes, judged, self.share)
+            loss = loss_of_labels(self.criterion, outputs, targets, kept, cast(int, self.ignored))
+        self.last = Judgement(ranked.values, kept, judged, agreement(outputs.detach(), targets, self.ignored))
+        if rows is not None:
+            self.enter(rows.flatten())
+        return loss
+
+    def plain(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The criterion's own mean over everything: what eval mode gives."""
+        return averaged(self.criterion(*self.arranged(outputs, targets)))
+
+    def arranged(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        check_batch(outputs, targets, self.class_dim)
+        return classes_second(self.criterion, outputs, targets, self.class_dim)
+
+    def has_label(self, targets: Tensor) -> Tensor | None:
+        """Which rows have a label, (M,); None where all have."""
+        if self.ignored is None or targets.is_floating_point():
+            return None
+        counted = targets != self.ignored
+        judged = counted if counted.dim() == 1 else counted.flatten(1).any(1)
+        # In host memory a look costs next to nothing. Ranks must all go the same way.
+        can_look = targets.device.type == "cpu" and not torch.compiler.is_compiling() and world_size() == 1
+        return None if can_look and bool(judged.all()) else judged
+
+    # What the last call did.
+
+    @property
+    def scores(self) -> Tensor:
+        """The score of each row or element of the last batch, (M,)."""
+        return self.judgement().scores
+
+    @property
+    def kept(self) -> Tensor:
+        """What was kept of the last batch, as positions in it, ascending: rows, or elements of the flat targets."""
+        kept = self.judgement().kept
+        return kept.nonzero().squeeze(1) if kept.dtype == torch.bool else kept
+
+    @property
+    def kept_share(self) -> Tensor:
+        """How much of the last batch was kept, of what has a label."""
+        last = self.judgement()
+        if last.judged is None:
+            return last.scores.new_tensor(len(last.kept) / max(1, len(last.scores)))
+        return last.kept.sum() / last.judged.sum().clamp(min=1)
+
+    @property
+    def agreement(self) -> Tensor | None:
+        """The share of the kept labels that the network would give too: without the truth, as near as one comes to
+        the purity of the kept rows. It says little before the network has learnt something. None without classes."""
+        last = self.judgement()
+        if last.agrees is None:
+            return None
+        agrees = last.agrees.float()
+        if last.judged is None:
+            return take(agrees, last.kept).mean()
+        return (agrees * last.kept).sum() / last.kept.sum().clamp(min=1)
+
+    @property
+    def ledger(self) -> Ledger:
+        """How often each row of the data set was judged and dropped, and its mean score."""
+        if not self.has_ledger:
+            raise InputError("There is no ledger. Build the loss with rows=, the size of the data set.")
+        return Ledger(self.judged, self.dropped, self.scored, self.score_sum)  # pyright: ignore[reportArgumentType]
+
+    def judgement(self) -> Judgement:
+        if self.last is None:
+            raise InputError("Nothing was judged yet. Call the loss in train mode first.")
+        return self.last
+
+    def enter(self, rows: Tensor) -> None:
+        """Enter the last batch in the ledger."""
+        last, ledger = self.judgement(), self.ledger
+        check_row_numbers(rows, len(last.scores), len(ledger.judged))
+        judged = torch.ones_like(last.scores, dtype=torch.bool) if last.judged is None else last.judged
+        kept = last.kept
+        if last.judged is None:
+            kept = torch.zeros_like(judged).index_fill_(0, kept, True)
+        record(ledger, rows, last.scores, judged, kept)
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate:g}, T={self.T}, score={self.score}, unit={self.unit}"
+
+
+# Checks.
+
+
+def rate_function(drop_rate: float | RateAt, ramp: int) -> RateAt:
+    """The drop rate as a function of the time."""
+    if callable(drop_rate):
+        if ramp:
+            raise InputError("ramp is for a drop_rate that is a number; this one is a function of T already.")
+        return drop_rate
+    check_rate("drop_rate", drop_rate)
+    return partial(rising, drop_rate=drop_rate, ramp=check_number("ramp", ramp, least=0))
+
+
+def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
+    if not callable(criterion):
+        raise InputError(f"criterion is {criterion!r}, but must be a loss: a function or module of (outputs, targets).")
+    function, options = unpack(criterion)
+    takes_reduction(function)  # asked here, so that a compiler finds the answer
+    if unit == "element" and function is F.binary_cross_entropy_with_logits:
+        for name in ("weight", "pos_weight"):
+            if options.get(name) is not None and options[name].numel() > 1:
+                raise InputError(
+                    f"criterion has a {name} for each column, which single elements do not know. "
+                    "Use unit='row', or one number for all."
+                )
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}.")
+
+
+def check_number(name: str, value: Any, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} is {value!r}, but must be a whole number from {least} up.")
+    return value
+
+
+def check_classes(targets: Tensor) -> Tensor:
+    if targets.is_floating_point() or targets.dim() != 1:
+        raise InputError(
+            f"balanced=True trims every class alike, but targets has shape {tuple(targets.shape)}, {targets.dtype}: "
+            "a class for each row is needed. Leave it out, or trim elements (unit='element')."
+        )
+    return targets
+
+
+def check_row_numbers(rows: Tensor, units: int, size: int) -> None:
+    if rows.shape[0] != units or rows.is_floating_point():
+        raise InputError(f"rows has {rows.shape[0]} entries, {rows.dtype}, but {units} whole numbers are due.")
+    if rows.device.type == "cpu" and not torch.compiler.is_compiling() and units:
+        low, high = rows.min().item(), rows.max().item()
+        if low < 0 or high >= size:
+            raise InputError(
+                f"rows goes from {low} to {high}, but the ledger has rows 0 to {size - 1}. "
+                "Build the loss with rows=, the size of the data set."
+            )

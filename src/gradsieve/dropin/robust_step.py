@@ -1,0 +1,107 @@
+"""One training step for those who own the model: any method, with the second pass, for one network or two.
+
+    selections = robust_step(model, inputs, targets, criterion=F.cross_entropy, drop_rate=0.3)
+    optimizer.step()
+
+A thin face of ``Method.step``. It leaves the gradient in ``.grad``; clearing it and the update are yours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gradsieve import ranks
+from gradsieve.counts import check_rate
+from gradsieve.data.dataset import Task
+from gradsieve.errors import InputError
+from gradsieve.method import Method, Selection, make_method
+from gradsieve.methods import DEFAULT_METHOD, METHODS
+from gradsieve.scores.loss import Criterion
+
+
+def robust_step(
+    models: nn.Module | Sequence[nn.Module],
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    criterion: Criterion,
+    drop_rate: float,
+    method: str = DEFAULT_METHOD,
+    task: Task | None = None,
+    **options: Any,
+) -> list[Selection]:
+    """Leave the gradient of the rows that ``method`` keeps in ``.grad``; return what each network made of the batch.
+
+    ``models``: one network, or the two of a co-method. ``task`` follows from the targets where it is not given:
+    whole numbers are classes. ``options`` are the method's: ``passes``, ``scoring``, ``balanced``, ...
+    Under ``torch.distributed`` pass the bare network, and clear ``.grad`` first: there is one threshold over all ranks,
+    and every rank gets the whole gradient.
+    """
+    networks = [models] if isinstance(models, nn.Module) else list(models)
+    check_batch(networks, inputs, targets)
+    check_rate("drop_rate", drop_rate)
+    task = task or ("regression" if targets.is_floating_point() else "classification")
+    rule = find_rule(method, criterion, task, options)
+    if len(networks) != rule.networks:
+        raise InputError(
+            f"{method} trains {rule.networks} network{'s' * (rule.networks > 1)}, but models has {len(networks)}."
+        )
+    for network in networks:
+        rule.require(network, len(inputs), inputs.device)
+    selections = rule.step(networks, inputs, targets, drop_rate)
+    ranks.sum_gradients(networks)
+    for network in networks:
+        rule.finish(network)
+    return selections
+
+
+def find_rule(name: str, criterion: Criterion, task: Task, options: dict[str, Any]) -> Method:
+    """The method, made once: checking its options costs more than using it."""
+    try:
+        return _rule(name, criterion, task, tuple(sorted(options.items())))
+    except TypeError:  # something in there cannot be remembered
+        return make_rule(name, criterion, task, options)
+
+
+@lru_cache(maxsize=16)
+def _rule(name: str, criterion: Criterion, task: Task, options: tuple[tuple[str, Any], ...]) -> Method:
+    return make_rule(name, criterion, task, dict(options))
+
+
+def make_rule(name: str, criterion: Criterion, task: Task, options: dict[str, Any]) -> Method:
+    rule = make_method(name, METHODS, criterion, task, options)
+    if options.get("level") == "data":
+        raise InputError("level='data' trims the whole set once an epoch, but a step sees a batch. Leave it out.")
+    return rule
+
+
+def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) -> None:
+    """Refuse, before any gradient, what cannot be one batch for these networks."""
+    for name, values in (("inputs", inputs), ("targets", targets)):
+        if not isinstance(values, Tensor) or values.dim() == 0:
+            raise InputError(f"{name} is {describe(values)}, but must be a tensor whose first dimension is the rows.")
+    if len(inputs) != len(targets):
+        raise InputError(f"inputs has {len(inputs)} rows, but targets {len(targets)}.")
+    if len(inputs) == 0 and ranks.world_size() == 1:
+        raise InputError("inputs is empty: a batch needs at least one row.")
+    if len(set(networks)) < len(networks):
+        raise InputError("models holds the same network twice. Two networks must differ: build the second anew.")
+    for network in networks:
+        if isinstance(network, DistributedDataParallel):
+            raise InputError(
+                "models is wrapped in DistributedDataParallel, which would average what this step adds up itself. "
+                "Pass the network inside, model.module."
+            )
+        devices = {inputs.device, targets.device, getattr(next(network.parameters(), None), "device", inputs.device)}
+        if len(devices) > 1:
+            where = ", ".join(sorted(map(str, devices)))
+            raise InputError(f"network, inputs and targets are on {where}. Move them to one device.")
+
+
+def describe(value: Any) -> str:
+    return f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

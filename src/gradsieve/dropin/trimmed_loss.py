@@ -1,0 +1,238 @@
+"""What a drop-in loss is made of: pure functions from outputs and targets to the mean loss of what is kept.
+
+There are two ways to leave rows out. By position, where every row counts: how many stay is a function of the rate
+alone. By label, where the criterion ignores one: how many count is known to the device only, so the dropped rows get
+the label that is ignored and shapes stay as they are. Neither reads a value back from a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gradsieve.errors import InputError
+from gradsieve.ranks import gather_rows, world_size
+from gradsieve.scores.loss import Criterion, row_losses, unpack
+from gradsieve.scores.loss_gradient import loss_gradient_norm, ranks_as_loss
+from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class
+
+Score = Literal["gradient", "loss"]  # of PRL(L), of SPL
+
+LABEL_LOSSES = (F.cross_entropy, F.nll_loss)  # these leave out rows labelled -100 unless told another number
+
+
+class Share(NamedTuple):
+    """The part of a batch that stays, exactly."""
+
+    numerator: int
+    denominator: int
+
+    def of(self, count: Any) -> Any:
+        """floor(share * count), of an int, of a tensor, or of a size that a compiler has not fixed yet."""
+        return self.numerator * count // self.denominator
+
+
+class Ranking(NamedTuple):
+    """What rows are ranked by, smallest first."""
+
+    values: Tensor  # (M,)
+    ties: Callable[[], Tensor] | None = None  # finds what decides between equal values, where there are any
+
+    def keys(self) -> list[Tensor]:
+        return [self.values] if self.ties is None else [self.values, self.ties()]
+
+
+# Shapes.
+
+
+def classes_second(criterion: Criterion, outputs: Tensor, targets: Tensor, class_dim: int) -> tuple[Tensor, Tensor]:
+    """Outputs (N, C, ...), and probabilities likewise, as torch's losses take them."""
+    if class_dim == 1 or outputs.dim() < 3:
+        return outputs, targets
+    if has_labels(outputs, targets):
+        return outputs.movedim(class_dim, 1), targets
+    if takes_probabilities(criterion, targets):
+        return outputs.movedim(class_dim, 1), targets.movedim(class_dim, 1)
+    return outputs, targets
+
+
+def as_elements(criterion: Criterion, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Every pixel, token or single output as a row of its own: (M, C) with (M,), or (M,) with (M,)."""
+    if has_labels(outputs, targets):
+        return outputs.movedim(1, -1).flatten(0, -2), targets.flatten()
+    if takes_probabilities(criterion, targets):
+        return outputs.movedim(1, -1).flatten(0, -2), targets.movedim(1, -1).flatten(0, -2)
+    return outputs.flatten(), targets.flatten()
+
+
+def has_labels(outputs: Tensor, targets: Tensor) -> bool:
+    """Whether targets are classes, one for each place of the outputs."""
+    return not targets.is_floating_point() and targets.dim() == outputs.dim() - 1
+
+
+def takes_probabilities(criterion: Criterion, targets: Tensor) -> bool:
+    """Whether targets are probabilities of classes."""
+    return targets.is_floating_point() and unpack(criterion)[0] is F.cross_entropy
+
+
+def check_batch(outputs: Tensor, targets: Tensor, class_dim: int) -> None:
+    """Refuse what cannot be a batch, with the way out that the criterion's own words would not show."""
+    if outputs.device != targets.device:
+        raise InputError(f"outputs is on {outputs.device}, but targets on {targets.device}. Move one of them.")
+    if class_dim == 1 and outputs.dim() > 2 and has_labels(outputs, targets):
+        first = outputs.shape[:1] + outputs.shape[2:]
+        if targets.shape != first and targets.shape == outputs.shape[:-1]:
+            raise InputError(
+                f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}: the classes seem to "
+                "come last. Pass class_dim=-1, or move them to the second place."
+            )
+
+
+# What a criterion ignores, and how it averages.
+
+
+def ignored_label(criterion: Criterion) -> int | None:
+    """The class label that a criterion leaves out of its mean, where it has one."""
+    function, options = unpack(criterion)
+    if "ignore_index" in options:
+        return options["ignore_index"]
+    if any(function is known for known in LABEL_LOSSES):
+        return -100
+    return getattr(criterion, "ignore_index", None)
+
+
+def sums(criterion: Criterion) -> bool:
+    """Whether a criterion adds up its elements where others take the mean."""
+    if isinstance(criterion, partial):
+        own = criterion.keywords.get("reduction")
+        return own == "sum" if own else sums(criterion.func)
+    return getattr(criterion, "reduction", None) == "sum"
+
+
+def class_weights(criterion: Criterion) -> Tensor | None:
+    """The weight of each class by which a criterion's mean is divided."""
+    function, options = unpack(criterion)
+    if any(function is known for known in LABEL_LOSSES):
+        return options.get("weight")
+    return criterion.weight if isinstance(criterion, nn.NLLLoss) else None
+
+
+# Which rows stay.
+
+
+def ranking(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor) -> Ranking:
+    """What PRL(L) or SPL ranks the rows by."""
+    outputs = outputs.detach()
+    if score == "loss":
+        return Ranking(row_losses(criterion, outputs, targets))
+    values = loss_gradient_norm(criterion, outputs, targets)
+    if ranks_as_loss(criterion):
+        return Ranking(values)
+    # L1 and Huber gradients saturate, confident wrong classes nearly do: the loss decides such ties.
+    return Ranking(values, partial(row_losses, criterion, outputs, targets))
+
+
+def keep_positions(ranked: Ranking, classes: Tensor | None, rate: float, share: Share) -> Tensor:
+    """The rows that ``keep_smallest`` keeps, ascending."""
+    values, alone = ranked.values, world_size() == 1 and classes is None
+    if alone and torch.compiler.is_compiling():  # which cannot trace fractions
+        return first_rows(ranked.keys(), max(1, share.of(values.shape[0])))
+    if alone and values.device.type == "cpu" and len(values):
+        count = max(1, share.of(len(values)))
+        kept = (values <= values.kthvalue(count).values).nonzero().squeeze(1)
+        if len(kept) == count:  # no tie to break at the threshold, so that no loss was needed
+            return kept
+    ties = ranked.ties() if ranked.ties is not None else None
+    return keep_smallest(values, rate, ties=ties, classes=classes)
+
+
+def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: Share) -> Tensor:
+    """Which of the ``counted`` rows stay, (M,): as ``keep_smallest`` among them, one threshold over all ranks."""
+    keys = ranked.keys()
+    everyone = gather_rows([counted.to(torch.uint8), *keys, *([] if classes is None else [classes])])
+    judged, keys = everyone.values[0].bool(), everyone.values[1 : 1 + len(keys)]
+    if classes is not None:
+        place = place_in_class(keys, everyone.values[-1])
+        keys = [place.masked_fill(keys[0].isnan(), torch.inf), *keys]
+    # NaN sorts last, which is the place of rows without a label: behind the broken ones, which have one.
+    keys[0] = keys[0].nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).masked_fill(~judged, torch.nan)
+    order = lexical_order(keys)
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=order.device))
+    kept = (place < share.of(judged.sum()).clamp(min=1)) & judged
+    return kept[everyone.start : everyone.start + everyone.rows]
+
+
+# Their loss.
+
+
+def loss_of_rows(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The criterion's own mean over the rows given, and over those of the other ranks."""
+    if world_size() == 1:
+        return averaged(criterion(outputs, targets))
+    rows = outputs.shape[0]
+    # Without rows there is nothing to learn, but the other ranks wait for the backward pass of this one.
+    loss = averaged(criterion(outputs, targets)) if rows else outputs.sum()
+    return loss if sums(criterion) else loss * share_of_ranks(loss.new_tensor(rows, dtype=torch.float64))
+
+
+def loss_of_labels(criterion: Criterion, outputs: Tensor, targets: Tensor, kept: Tensor, ignored: int) -> Tensor:
+    """The criterion's own mean with every row that is not ``kept`` labelled as ``ignored``, over all ranks."""
+    is_out = ~kept.view(-1, *[1] * (targets.dim() - 1))
+    targets = targets.masked_fill(is_out, ignored)
+    # A row that is not in the loss still has a gradient of 0 times its output: NaN, where the output is.
+    losses = criterion(outputs.masked_fill(is_out.unsqueeze(1), 0.0), targets)
+    counted = targets != ignored
+    count = counted.sum()
+    loss = losses if losses.dim() == 0 else losses.sum() / count
+    loss = loss.where(count > 0, 0.0)  # a batch without labels has nothing to say; the mean of nothing is NaN
+    if world_size() == 1 or sums(criterion):
+        return loss
+    weights = class_weights(criterion)
+    total = count if weights is None else weights[targets.where(counted, 0)].where(counted, 0.0).sum()
+    return loss * share_of_ranks(total.double())
+
+
+def averaged(loss: Tensor) -> Tensor:
+    return loss if loss.dim() == 0 else loss.mean()
+
+
+def share_of_ranks(count: Tensor) -> Tensor:
+    """What to scale a rank's mean over ``count`` by, so that the ranks' average is the mean over all of them."""
+    total = sum_over_ranks(count)
+    return (world_size() * count / total.clamp(min=torch.finfo(total.dtype).tiny)).float()
+
+
+def sum_over_ranks(count: Tensor) -> Tensor:
+    total = count.clone()
+    dist.all_reduce(total)
+    return total
+
+
+# What is told about it.
+
+
+def agreement(outputs: Tensor, targets: Tensor, ignored: int | None) -> Tensor | None:
+    """For each row, the share of its labels that the network would give itself, (M,); None without labels."""
+    if not has_labels(outputs, targets):
+        return None
+    agrees = outputs.argmax(1) == targets
+    if agrees.dim() == 1:
+        return agrees
+    counted = targets != ignored if ignored is not None else torch.ones_like(agrees)
+    return agrees.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
+
+
+def record(ledger: Any, rows: Tensor, scores: Tensor, judged: Tensor, kept: Tensor) -> None:
+    """Enter a batch into the ledger of every rank: row numbers, scores, and two masks."""
+    rows, scores, judged, kept = gather_rows([rows, scores.float(), judged.int(), kept.int()]).values
+    ledger.judged.index_add_(0, rows, judged)
+    ledger.dropped.index_add_(0, rows, judged - kept)
+    ledger.scored.index_add_(0, rows, judged)
+    # Not scores * judged: infinity times 0 is NaN.
+    ledger.score_sum.index_add_(0, rows, scores.nan_to_num(nan=torch.inf, posinf=torch.inf).where(judged > 0, 0.0))

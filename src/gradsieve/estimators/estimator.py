@@ -1,0 +1,339 @@
+"""RobustClassifier and RobustRegressor: scikit-learn estimators for tables some of whose targets are wrong."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from gradsieve.counts import check_rate
+from gradsieve.data import Task
+from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.estimators.fitting import DROP_RATE, Fitted, Plan, fit_networks, mean_outputs
+from gradsieve.estimators.progress import lines
+from gradsieve.estimators.scaling import (
+    CLIP,
+    Scale,
+    check_clip,
+    input_scale,
+    scale_inputs,
+    scale_targets,
+    target_scale,
+)
+from gradsieve.methods import DEFAULT_METHOD
+from gradsieve.models.mlp import mlp
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+except ImportError as error:
+    raise MissingExtraError("scikit-learn 1.6 or newer", "sklearn", "RobustClassifier and RobustRegressor") from error
+
+validated: Any = validate_data  # its annotations say that rows are text
+Builder = Callable[[tuple[int, ...], int], nn.Module]  # of the shape of a row and the number of outputs
+
+PARAMETERS = """
+    Parameters
+    ----------
+    method : str, default="prl-l"
+        Which rows to drop from each step, and by what: a name that ``gradsieve list`` shows, or ``"module:Class"``.
+    drop_rate : float, default=0.2
+        The share of rows to drop. Right where about as many targets are wrong; a little more than that does no harm,
+        but a table without wrong targets loses by it (docs/estimators.md): set it to what you believe, 0 for none.
+    module : torch.nn.Module or callable, default=None
+        The network: a module (copied, and trained from the weights that it has), or a function of the shape of a row
+        and the number of outputs that builds one. None: fully connected layers of ``hidden`` units.
+    hidden : tuple of int, default=(256, 256)
+    epochs : int, default=100
+    batch_size : int or "auto", default="auto"
+        The most rows in a batch. Batches of an epoch are of one size, so that hardly a row is left over. "auto": 256,
+        fewer for less than 4,096 rows.
+    learning_rate : float, default=1e-3
+        Of Adam; it falls to 0 over the last 60 % of the epochs.
+    schedule : str, default=None
+        How the drop rate sets in: "ramp", "wait" or "constant", or ``"module:function"``. None: the method's own.
+    ramp : int, default=None
+        How many epochs that takes. None: a tenth of all.
+    input_clip : float, default=3.0
+        Inputs are centred at their median, divided by their interquartile range, and smoothly clipped to this many
+        of them, so that heavy tails do no harm. ``float("inf")`` clips nothing.
+    early_stopping : bool, default=False
+        Hold ``validation_fraction`` of the rows out, stop when their score has not improved for ``n_iter_no_change``
+        epochs, and return to the best. Held-out targets are as wrong as the others, so the score is the mean loss of
+        the share ``1 - drop_rate`` of them that has the smallest.
+    validation_fraction : float, default=0.1
+    n_iter_no_change : int, default=10
+    method_options : dict, default=None
+        Options of the method, for example ``{"balanced": True}`` to trim every class alike.
+    random_state : int, RandomState or None, default=None
+        Of the weights and the row order. With an int, the same rows in any order give the same network.
+    device : str, default="auto"
+    verbose : bool, default=False
+
+    Attributes
+    ----------
+    corruption_rate_ : float
+        The share of rows that was dropped: ``drop_rate``, or 0 where the method drops none.
+    row_scores_ : ndarray of shape (n_samples,)
+        How far each row's target is from what the network expected, mean over the training: large is suspicious.
+        NaN for rows of weight 0.
+    kept_ : ndarray of shape (n_samples,)
+        Which rows are trusted: the share ``1 - corruption_rate_`` of smallest score.
+    history_ : list of dict
+        Loss, drop rate and learning rate of each epoch, and the validation score.
+    module_ : torch.nn.Module
+        The fitted network; ``modules_`` has all of them: co-methods train two, and predictions are their mean.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+"""
+
+
+class _Robust(BaseEstimator):
+    """What the two estimators share."""
+
+    _task: Task
+
+    def __init__(
+        self,
+        method: str = DEFAULT_METHOD,
+        drop_rate: float = DROP_RATE,
+        *,
+        module: nn.Module | Builder | None = None,
+        hidden: Sequence[int] = (256, 256),
+        epochs: int = 100,
+        batch_size: int | Literal["auto"] = "auto",
+        learning_rate: float = 1e-3,
+        schedule: str | None = None,
+        ramp: int | None = None,
+        input_clip: float = CLIP,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        method_options: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.drop_rate = drop_rate
+        self.module = module
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.ramp = ramp
+        self.input_clip = input_clip
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.method_options = method_options
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def _rows(self, X: ArrayLike, y: ArrayLike, **options: Any) -> tuple[Any, Any]:
+        """Inputs and targets as arrays, checked by scikit-learn."""
+        return validated(self, X, y, dtype=(np.float64, np.float32), ensure_min_samples=2, **options)
+
+    def _plan(self, outputs: int) -> Plan:
+        """The parameters, checked."""
+        return Plan(
+            task=self._task,
+            outputs=outputs,
+            method=self.method,
+            method_options=self.method_options or {},
+            drop_rate=self._chosen_rate(),
+            schedule=self.schedule,
+            ramp=plain(self.ramp),
+            epochs=plain(self.epochs),
+            batch_size=plain(self.batch_size),
+            learning_rate=plain(self.learning_rate),
+            validation_fraction=plain(self.validation_fraction) if self.early_stopping else 0.0,
+            patience=plain(self.n_iter_no_change),
+            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            device=self.device,
+        )
+
+    def _chosen_rate(self) -> float:
+        """The share to drop: as given. This is where an estimate of an unknown rate ("auto") has its place."""
+        return check_rate("drop_rate", plain(self.drop_rate))
+
+    def _network(self, features: int, outputs: int) -> Callable[[int], nn.Module]:
+        """A maker of networks for this table."""
+        shape, module = (features,), self.module
+        if module is None:
+            hidden = check_hidden(self.hidden)
+            return lambda number: mlp(shape, outputs, hidden=hidden)
+        if isinstance(module, nn.Module):
+            return lambda number: fresh_copy(module, number)
+        if not callable(module):
+            raise InputError(
+                f"module is {module!r}, but must be an nn.Module, or a function of (input_shape, outputs)."
+            )
+        return lambda number: module(shape, outputs)
+
+    def _fit(self, plan: Plan, X: NDArray, targets: NDArray, weights: NDArray | None) -> Fitted:
+        """Scale the inputs, fit, and keep what is common to both tasks. Targets are scaled already."""
+        clip = check_clip(plain(self.input_clip))
+        scale = input_scale(X, weights)
+        fitted = fit_networks(
+            plan,
+            scale_inputs(X, scale, clip),
+            targets,
+            self._network(X.shape[1], plan.outputs),
+            weights,
+            lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None,
+        )
+        self.input_scale_: Scale = scale
+        self.modules_ = fitted.networks
+        self.module_ = fitted.networks[0]
+        self.corruption_rate_ = plan.used_rate
+        self.history_ = fitted.history
+        self.n_iter_ = len(fitted.history)
+        return fitted
+
+    def _keep_rows(self, fitted: Fitted, used: NDArray[np.bool_]) -> None:
+        """Scores and kept rows at the places that the rows had; rows without weight have no score."""
+        self.row_scores_ = np.full(len(used), np.nan)
+        self.row_scores_[used] = fitted.row_scores
+        self.kept_ = np.zeros(len(used), dtype=bool)
+        self.kept_[used] = fitted.kept
+
+    def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
+        check_is_fitted(self, "modules_")
+        values = validated(self, X, reset=False, dtype=(np.float64, np.float32))
+        scaled = scale_inputs(values, self.input_scale_, plain(self.input_clip))
+        # A module of the user's may not be made for double precision.
+        return mean_outputs(self.modules_, scaled, self._task, self.device, exact=self.module is None)
+
+
+class RobustClassifier(ClassifierMixin, _Robust):
+    __doc__ = f"""A network for classes, trained through wrong labels.
+{PARAMETERS}    classes_ : ndarray of shape (n_classes,)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from gradsieve import RobustClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = RobustClassifier(drop_rate=0.1, epochs=10, random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.9
+    True
+    """
+    _task = "classification"
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> RobustClassifier:
+        """Fit to ``X`` (n_samples, n_features) with classes ``y`` (n_samples,).
+
+        Whole weights count as copies of a row, others are scaled to mean 1.
+        """
+        rows, given = self._rows(X, y)
+        labels = column_or_1d(given, warn=True)
+        check_classification_targets(labels)
+        weights, used = check_weights(sample_weight, rows)
+        classes, numbers = np.unique(labels[used], return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(
+                f"y holds one class, {classes[0]!r}, but a classifier tells classes apart: give rows of a second class"
+                " (with a weight above 0)."
+            )
+        fitted = self._fit(self._plan(len(classes)), rows[used], numbers.astype(np.int64), weights)
+        self.classes_ = classes
+        self._keep_rows(fitted, used)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The probability of each class, (n_samples, n_classes)."""
+        return self._outputs(X)
+
+    def predict(self, X: ArrayLike) -> NDArray:
+        """The most probable class of each row."""
+        probabilities = self._outputs(X)
+        return self.classes_[probabilities.argmax(1)]
+
+
+class RobustRegressor(RegressorMixin, _Robust):
+    __doc__ = f"""A network for one target or many, trained through wrong ones.
+{PARAMETERS}    target_scale_ : Scale
+        The median and the width of each target, by which they are scaled inside.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gradsieve import RobustRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = RobustRegressor(drop_rate=0.1, epochs=20, random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.4
+    True
+    """
+    _task = "regression"
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> RobustRegressor:
+        """Fit to ``X`` (n_samples, n_features) with targets ``y`` (n_samples,) or (n_samples, n_outputs).
+
+        Whole weights count as copies of a row, others are scaled to mean 1.
+        """
+        rows, given = self._rows(X, y, multi_output=True, y_numeric=True)
+        weights, used = check_weights(sample_weight, rows)
+        targets = np.asarray(given, dtype=np.float64).reshape(len(rows), -1)[used]
+        scale = target_scale(targets, weights)
+        plan = self._plan(targets.shape[1])
+        fitted = self._fit(plan, rows[used], scale_targets(targets, scale, plan.used_rate > 0), weights)
+        self.target_scale_ = scale
+        self._is_column = given.ndim == 1
+        self._keep_rows(fitted, used)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The targets of each row, in the shape in which they were given."""
+        outputs = self._outputs(X)
+        predictions = self.target_scale_.invert(outputs)
+        return predictions.ravel() if self._is_column else predictions
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def plain(value: Any) -> Any:
+    """A number as Python has it: a grid of parameters may come from numpy."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def check_hidden(hidden: Any) -> tuple[int, ...]:
+    """The sizes of the hidden layers; none make a linear model."""
+    sizes = tuple(hidden) if isinstance(hidden, Sequence) and not isinstance(hidden, str) else (hidden,)
+    if not isinstance(hidden, Sequence) or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
+        raise InputError(f"hidden is {hidden!r}, but must be sizes of layers, such as (256, 256).")
+    return tuple(int(size) for size in sizes)
+
+
+def check_weights(sample_weight: Any, X: NDArray) -> tuple[NDArray | None, NDArray[np.bool_]]:
+    """The weights of the rows that have any, None where all are alike; and which rows those are."""
+    if sample_weight is None:
+        return None, np.ones(len(X), dtype=bool)
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    used = weights > 0
+    if not used.any():
+        raise InputError("sample_weight is 0 for every row. Give some rows a weight above 0, or leave it out.")
+    weights = weights[used]
+    return None if (weights == weights[0]).all() else weights, used
+
+
+def fresh_copy(module: nn.Module, number: int) -> nn.Module:
+    """A copy for fitting. Two networks that start from the same weights would stay one: the second is drawn anew."""
+    network = copy.deepcopy(module)
+    for part in network.modules() if number else ():
+        reset = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    return network

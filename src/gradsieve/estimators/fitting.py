@@ -1,0 +1,317 @@
+"""Fitting networks to rows in memory: the loop inside the estimators and behind ``gradsieve fit``.
+
+The steps, the row order and the books are those of every run; what differs is that nothing is tested or saved on the
+way, that rows may have weights, and that held-out rows may say when to stop.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gradsieve import seeds
+from gradsieve.counts import check_rate, keep_count, part
+from gradsieve.data import Rows, Task
+from gradsieve.data.validate import check_count
+from gradsieve.errors import GradsieveError, InputError
+from gradsieve.estimators.rows import batch_rows, canonical_order, visits
+from gradsieve.method import Method, make_method
+from gradsieve.methods import DEFAULT_METHOD, METHODS
+from gradsieve.schedule import plan as plan_rates
+from gradsieve.scores.form import scoring_form
+from gradsieve.scores.loss_gradient import loss_gradient_norm
+from gradsieve.selection import keep_smallest
+from gradsieve.training.feed import Feed, as_float, epoch_order
+from gradsieve.training.ledger import Ledger
+from gradsieve.training.loop import reproducible
+from gradsieve.training.setting import CRITERIA, choose_device, make_optimizer, place, set_learning_rate
+
+DROP_RATE = 0.2
+PREDICT_ROWS = 4096  # a forward
+DECAY = 0.6  # the last part of the epochs, over which the learning rate falls to 0
+
+_default_generator = threading.Lock()  # estimators may be fitted in threads, and weights come from one generator
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to fit: everything but the rows and the network."""
+
+    task: Task
+    outputs: int  # numbers that a network puts out for a row
+    method: str = DEFAULT_METHOD
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    drop_rate: float = DROP_RATE
+    schedule: str | None = None  # None: the method's own
+    ramp: int | None = None  # epochs until the drop rate is reached; None: a tenth of them
+    epochs: int = 100
+    batch_size: int | Literal["auto"] = "auto"
+    learning_rate: float = 1e-3
+    validation_fraction: float = 0.0  # of the rows, held out to say when to stop; 0: all epochs, all rows
+    patience: int = 10  # epochs without a better validation score
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_plan(self)
+
+    @property
+    def ramp_epochs(self) -> int:
+        return max(1, self.epochs // 10) if self.ramp is None else self.ramp
+
+    def rates(self) -> list[float]:
+        """The drop rate of each epoch."""
+        schedule = self.schedule or METHODS[self.method].schedule
+        return plan_rates(schedule, self.used_rate, self.ramp_epochs, self.epochs)
+
+    @property
+    def used_rate(self) -> float:
+        """The share of rows that are dropped in the end: none where the method drops no rows."""
+        return self.drop_rate if METHODS[self.method].drops_rows else 0.0
+
+    def learning_rate_of(self, epoch: int) -> float:
+        """Constant at first, then falling linearly to 0."""
+        return self.learning_rate * min(1.0, (self.epochs - epoch + 1) / self.epochs / DECAY)
+
+    def make_method(self) -> Method:
+        return make_method(self.method, METHODS, CRITERIA[self.task], self.task, self.method_options)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What fitting gives."""
+
+    networks: list[nn.Module]  # in host memory and eval form; two where the method has two
+    row_scores: NDArray[np.float64]  # (N,) how far each row's target is from what the networks expected, on average
+    kept: NDArray[np.bool_]  # (N,) the rows of smallest score, as many as the drop rate leaves
+    history: list[dict[str, Any]]  # a record an epoch
+
+
+def check_plan(plan: Plan) -> None:
+    """Everything about a plan that can be wrong before rows are seen."""
+    check_rate("drop_rate", plan.drop_rate)
+    check_count("epochs", plan.epochs, 1)
+    check_count("patience", plan.patience, 1)
+    if plan.ramp is not None:
+        check_count("ramp", plan.ramp, 0)
+    if isinstance(plan.batch_size, str):
+        if plan.batch_size != "auto":
+            raise InputError(f"batch_size is {plan.batch_size!r}, but must be a whole number or 'auto'.")
+    else:
+        check_count("batch_size", plan.batch_size, 2 if METHODS[plan.method].drops_rows else 1)
+    rate = plan.learning_rate
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
+        raise InputError(f"learning_rate is {rate!r}, but must be a positive number.")
+    check_rate("validation_fraction", plan.validation_fraction)
+    plan.make_method()
+    plan.rates()
+
+
+def fit_networks(
+    plan: Plan,
+    inputs: NDArray,  # (N, ...) float32, or uint8 images (N, C, H, W)
+    targets: NDArray,  # (N,) int64 classes, or (N, q) float32
+    make_network: Callable[[int], nn.Module],  # given its number: a method may need two
+    weights: NDArray | None = None,  # (N,) above 0
+    tell: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> Fitted:
+    """Fit the networks of the plan's method to scaled rows. The order of the rows makes no difference."""
+    device, method = choose_device(plan.device), plan.make_method()
+    rows = Rows(torch.from_numpy(inputs), torch.from_numpy(targets))
+    order = canonical_order(inputs, targets)
+    held_out, order = split(order, plan)
+    networks = [start(plan, make_network, number, rows.inputs, device) for number in range(method.networks)]
+    for network in networks:
+        method.require(network, batch_rows(len(order), plan.batch_size), device)
+    trainer = Trainer(plan, method, networks, Feed(rows, device), visits(order, weights, plan.seed), held_out)
+    with reproducible(plan.seed, device):
+        history = [tell(record) or record for record in trainer.epochs()]
+    scores = row_scores(method, networks, rows, trainer.ledger.cpu(), device)
+    kept = torch.zeros(len(scores), dtype=torch.bool)
+    classes = rows.targets if method.balanced else None
+    kept[keep_smallest(scores, plan.used_rate, classes=classes)] = True
+    return Fitted([network.cpu().eval() for network in networks], scores.numpy(), kept.numpy(), history)
+
+
+def split(order: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+    """Rows held out to say when to stop, and the rows to train on."""
+    if not plan.validation_fraction:
+        return order[:0], order
+    count = max(1, part(plan.validation_fraction, len(order)))
+    if count >= len(order):
+        raise InputError(
+            f"validation_fraction {plan.validation_fraction} of {len(order)} rows leaves none to train on. "
+            "Give more rows, or early_stopping=False."
+        )
+    shuffled = order[torch.randperm(len(order), generator=seeds.generator(plan.seed, "validation"))]
+    return shuffled[:count], shuffled[count:]
+
+
+def start(
+    plan: Plan, make_network: Callable[[int], nn.Module], number: int, inputs: Tensor, device: torch.device
+) -> nn.Module:
+    """A network at its start, from a stream of its own, after it has shown that it can answer a row."""
+    with _default_generator, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seeds.derive(plan.seed, "weights", number))
+        network = place(make_network(number), device, "fp32")
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise InputError("module has no trainable parameter.")
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), scoring_form(network, "eval"):
+            answer = network(as_float(inputs[:1].to(device)))
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        shape = (1, *inputs.shape[1:])
+        raise InputError(f"module cannot read a tensor of shape {shape}, which one row is ({reason}).") from error
+    shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+    if shape != (1, plan.outputs):
+        wanted = (
+            f"a tensor of (1, {plan.outputs}): one number per {'class' if plan.task == 'classification' else 'target'}"
+        )
+        raise InputError(f"module answers one row with {shape}, but {plan.task} needs {wanted}.")
+    return network.train()
+
+
+class Trainer:
+    """A plan at work."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        method: Method,
+        networks: Sequence[nn.Module],
+        feed: Feed,
+        rows_of: Callable[[int], Tensor],  # epoch -> the rows it visits
+        held_out: Tensor,
+    ) -> None:
+        self.plan, self.method, self.networks, self.feed, self.rows_of = plan, method, networks, feed, rows_of
+        self.held_out = held_out
+        self.optimizers = [make_optimizer(network, plan.learning_rate) for network in networks]
+        self.ledger = Ledger.empty(len(feed), feed.device)
+
+    def epochs(self) -> Iterator[dict[str, Any]]:
+        """Train; a record for each epoch. With held-out rows it ends with the weights that they found best."""
+        best, best_epoch, best_weights = math.inf, 0, None
+        began = time.monotonic()
+        for epoch, rate in enumerate(self.plan.rates(), start=1):
+            loss = self.train_epoch(epoch, rate)
+            if not math.isfinite(loss):
+                raise GradsieveError(
+                    f"The loss became NaN or infinite in epoch {epoch}: the training has diverged. Try a smaller "
+                    f"learning_rate (it was {self.plan.learning_rate})."
+                )
+            learning_rate = self.plan.learning_rate_of(epoch)
+            record = {"epoch": epoch, "loss": loss, "drop_rate": rate, "learning_rate": learning_rate}
+            if len(self.held_out):
+                record["validation"] = score = self.validate()
+                if score < best:
+                    best, best_epoch = score, epoch
+                    best_weights = [copy.deepcopy(network.state_dict()) for network in self.networks]
+            yield record | {"seconds": time.monotonic() - began}
+            # While the drop rate still rises, scores are of networks that see more wrong rows: no time to give up.
+            if len(self.held_out) and epoch - max(best_epoch, self.plan.ramp_epochs) >= self.plan.patience:
+                break
+        for network, weights in zip(self.networks, best_weights or [], strict=best_weights is not None):
+            network.load_state_dict(weights)
+
+    def train_epoch(self, epoch: int, rate: float) -> float:
+        """Visit the epoch's rows once; the mean loss of the rows that were kept."""
+        for optimizer in self.optimizers:
+            set_learning_rate(optimizer, self.plan.learning_rate_of(epoch))
+        order = epoch_order(self.plan.seed, epoch, self.epoch_rows(epoch, rate)).to(self.feed.device)
+        total, steps = torch.zeros((), dtype=torch.float64, device=self.feed.device), 0
+        for batch in self.feed.batches(order, batch_rows(len(order), self.plan.batch_size)):
+            for optimizer in self.optimizers:
+                optimizer.zero_grad()
+            selections = self.method.step(self.networks, batch.inputs, batch.targets, rate)
+            for network, optimizer, selection in zip(self.networks, self.optimizers, selections, strict=True):
+                self.method.finish(network)
+                optimizer.step()
+                self.ledger.record(batch.rows, selection.scores, selection.kept)
+                total += selection.loss
+                steps += 1
+        return float(total) / max(1, steps)
+
+    def epoch_rows(self, epoch: int, rate: float) -> Tensor:
+        """The rows of this epoch: all that it visits, unless the method chose among them at its start."""
+        rows, feed = self.rows_of(epoch), self.feed
+
+        def outputs(network: nn.Module) -> Tensor:
+            return answers(network, feed.inputs[rows], feed.device).to(feed.device)
+
+        chosen = self.method.epoch_rows(outputs, self.networks, feed.targets[rows].to(feed.device), rate)
+        return rows if chosen is None else rows[chosen.cpu()]
+
+    def validate(self) -> float:
+        """The mean loss of the held-out rows of smallest loss, as many as the drop rate leaves.
+
+        Held-out rows are as wrong as the others. Over all of them, a network that follows wrong targets could win.
+        """
+        inputs, targets = self.feed.inputs[self.held_out], self.feed.targets[self.held_out].cpu()
+        count = keep_count(self.plan.used_rate, len(targets))
+        trimmed = [
+            self.method.losses(answers(network, inputs, self.feed.device), targets).sort().values[:count].mean()
+            for network in self.networks
+        ]
+        return float(torch.stack(trimmed).mean())
+
+
+@torch.no_grad()
+def answers(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
+    """What a network puts out for all rows, in eval form and its own precision; in host memory."""
+    precision = next(network.parameters()).dtype
+    with scoring_form(network, "eval"):
+        chunks = [network(as_float(chunk.to(device)).to(precision)).cpu() for chunk in inputs.split(PREDICT_ROWS)]
+    return torch.cat(chunks)
+
+
+def row_scores(
+    method: Method, networks: Sequence[nn.Module], rows: Rows, ledger: Ledger, device: torch.device
+) -> Tensor:
+    """(N,) float64: each row's mean score over the run.
+
+    A row that no step has scored (held out, or the method has no scores) has its loss-layer gradient in the end
+    instead, brought to the scale of the others by the ratio of the medians.
+    """
+    scored = ledger.scored > 0
+    if bool(scored.all()):
+        return ledger.mean_score.double()
+    last = torch.stack(
+        [
+            loss_gradient_norm(method.criterion, answers(network, rows.inputs, device).float(), rows.targets)
+            for network in networks
+        ]
+    )
+    final = last.double().mean(0)
+    if not bool(scored.any()):
+        return final
+    mean = ledger.mean_score.double()
+    ratio = mean[scored].median() / final[scored].median().clamp(min=1e-12)
+    return mean.where(scored, final * ratio)
+
+
+def mean_outputs(
+    networks: Sequence[nn.Module], inputs: NDArray, task: Task, device: str = "cpu", exact: bool = False
+) -> NDArray[np.float64]:
+    """The networks' common answer: mean probabilities (N, K), or mean outputs (N, q).
+
+    ``exact`` computes in double precision, so that a row's answer does not depend on the rows beside it.
+    """
+    where, tensor = choose_device(device), torch.from_numpy(inputs)
+    if exact or where.type != "cpu":
+        dtype = torch.float64 if exact else torch.float32
+        networks = [copy.deepcopy(network).to(where, dtype) for network in networks]
+    outputs = torch.stack([answers(network, tensor, where).double() for network in networks])
+    if task == "classification":
+        outputs = outputs.softmax(-1)
+    return outputs.mean(0).numpy()

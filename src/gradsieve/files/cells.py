@@ -1,0 +1,37 @@
+"""Tables for people: CSV whose text no spreadsheet takes for a formula."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def safe_cell(value: Any) -> str:
+    """A cell. A number stays a number; text that a spreadsheet would run gets an apostrophe in front."""
+    if isinstance(value, float):
+        return repr(float(value)) if value == value else ""
+    text = str(value)
+    if text.startswith(FORMULA) and not is_number(text):
+        return f"'{text}"
+    return text
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A header and rows as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([safe_cell(name) for name in header])
+    writer.writerows([safe_cell(value) for value in row] for row in rows)
+    return file.getvalue()

@@ -1,0 +1,124 @@
+"""Columns as the numbers that a network reads. What is learnt from a table is plain data: it is saved as JSON.
+
+A number is scaled by median and quartiles (``estimators.scaling``); where it is missing it is the median, and a column
+beside it says so. A word is one of the categories that the table had (scikit-learn's OneHotEncoder with
+``max_categories`` and ``handle_unknown="infrequent_if_exist"``): rare ones and those never seen share a column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsieve.errors import InputError
+from gradsieve.estimators.scaling import Scale, input_scale, scale_inputs
+from gradsieve.files.frame import Frame, is_missing, is_text, number, numbers, texts
+
+MOST_CATEGORIES = 64
+MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """Median and interquartile range, and whether cells were missing."""
+
+    name: str
+    centre: float
+    width: float
+    tells_missing: bool
+    kind: str = "number"
+
+    @property
+    def size(self) -> int:
+        return 1 + self.tells_missing
+
+    def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
+        values = numbers(frame, self.name, "the model knows the column as numbers")
+        missing = np.isnan(values)
+        scale = Scale(np.array([self.centre]), np.array([self.width]))
+        scaled = scale_inputs(np.where(missing, self.centre, values)[:, None], scale, clip)
+        return np.concatenate([scaled, missing[:, None].astype(np.float32)], axis=1)[:, : self.size]
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """The words that have a column of their own; the others share the last one, if there were any."""
+
+    name: str
+    categories: list[str]
+    has_other: bool
+    kind: str = "category"
+
+    @property
+    def size(self) -> int:
+        return len(self.categories) + self.has_other
+
+    def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
+        place = {name: number for number, name in enumerate(self.categories)}
+        # Without a shared column an unseen word is none of the categories: zeros.
+        found = np.array([place.get(cell, len(place)) for cell in texts(frame.columns[self.name])])
+        return (found[:, None] == np.arange(self.size)).astype(np.float32)
+
+
+Column = NumberColumn | CategoryColumn
+
+
+def learn_columns(
+    frame: Frame, names: Iterable[str], categorical: Collection[str], note: Callable[[str], None]
+) -> list[Column]:
+    """How each of the columns becomes numbers; columns that can tell nothing are left out, with a note."""
+    columns: list[Column] = []
+    for name in names:
+        values = frame.columns[name]
+        as_words = name in categorical or (is_text(values) and not is_mostly_numbers(values))
+        column = learn_categories(frame, name, note) if as_words else learn_number(frame, name, note)
+        columns += [column] if column is not None else []
+    if not columns:
+        raise InputError(f"{frame.path}: no column is left to predict from. Give a table with informative columns.")
+    return columns
+
+
+def is_mostly_numbers(cells: NDArray) -> bool:
+    """Whether the few cells that are words look like mistakes."""
+    filled = [number(cell) for cell in cells[~is_missing(cells)]]
+    return bool(filled) and sum(value is not None for value in filled) >= MOSTLY * len(filled)
+
+
+def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> NumberColumn | None:
+    values = numbers(frame, name, f"most of the column is numbers; if they are codes, give --categorical {name}")
+    missing = np.isnan(values)
+    known = values[~missing]
+    if not len(known) or (known.min() == known.max() and not missing.any()):
+        note(f"column {name} is left out: it is {'empty' if not len(known) else 'constant'}")
+        return None
+    scale = input_scale(known[:, None])
+    return NumberColumn(name, float(scale.centre[0]), float(scale.width[0]), bool(missing.any()))
+
+
+def learn_categories(frame: Frame, name: str, note: Callable[[str], None]) -> CategoryColumn | None:
+    counts = Counter(texts(frame.columns[name]))
+    if len(counts) == 1 or len(counts) == len(frame) > 2:
+        note(f"column {name} is left out: it is {'constant' if len(counts) == 1 else 'another word in every row'}")
+        return None
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    has_other = len(ranked) > MOST_CATEGORIES
+    return CategoryColumn(name, sorted(ranked[: MOST_CATEGORIES - 1] if has_other else ranked), has_other)
+
+
+def encode(frame: Frame, columns: Iterable[Column], clip: float) -> NDArray[np.float32]:
+    """(N, d) float32."""
+    return np.concatenate([column.encode(frame, clip) for column in columns], axis=1)
+
+
+def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
+    return [asdict(column) for column in columns]
+
+
+def from_json(values: Iterable[dict[str, Any]]) -> list[Column]:
+    kinds = {"number": NumberColumn, "category": CategoryColumn}
+    return [kinds[value["kind"]](**value) for value in values]

@@ -1,0 +1,202 @@
+"""Fit a network to a user's file, and predict from another file with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradsieve.data import Task
+from gradsieve.errors import InputError, RunFolderError
+from gradsieve.estimators.fitting import DROP_RATE, Plan, fit_networks, mean_outputs
+from gradsieve.estimators.scaling import CLIP
+from gradsieve.files.cells import to_csv
+from gradsieve.files.encoding import encode, learn_columns
+from gradsieve.files.frame import Frame, read_frame
+from gradsieve.files.images import SIDE, class_images, find_images, read_images
+from gradsieve.files.model_folder import Design, Model, check_new, load_model, save_model
+from gradsieve.files.targets import Targets, class_targets, filled_rows, learn_targets
+from gradsieve.methods import DEFAULT_METHOD
+from gradsieve.registry import unknown
+from gradsieve.training.files import write_whole
+from gradsieve.training.versions import versions
+
+HIDDEN = (256, 256)
+TASKS = ("classification", "regression")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A file, ready to be fitted."""
+
+    inputs: NDArray
+    targets: Targets
+    given: NDArray  # (N, targets) as the file has them
+    names: Sequence[Any]  # of the rows: their numbers from 1, or the paths of images
+    columns: list[Any] = field(default_factory=list)
+    side: int = 0
+
+    def design(self) -> Design:
+        shape = list(self.inputs.shape[1:])
+        if self.side:
+            return Design("landmark-cnn", {}, shape, self.targets.outputs)
+        return Design("mlp", {"hidden": list(HIDDEN)}, shape, self.targets.outputs)
+
+
+def fit_file(
+    data: Path,
+    targets: Sequence[str],
+    out: Path,
+    *,
+    task: Task | None = None,
+    ignore: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    method: str = DEFAULT_METHOD,
+    drop_rate: float = DROP_RATE,
+    epochs: int = 100,
+    seed: int = 0,
+    device: str = "auto",
+    note: Callable[[str], None] = lambda text: None,
+    tell: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> dict[str, Any]:
+    """Fit a network to a CSV, Parquet or NPZ file or a folder of class folders; returns a summary.
+
+    The folder ``out`` will hold the model (``gradsieve.files.model_folder``). Everything that can be wrong with the
+    file is found before anything is fitted or written.
+    """
+    began = time.monotonic()
+    check_new(out)
+    if task is not None and task not in TASKS:
+        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
+    if data.is_dir():
+        prepared = prepare_images(data, targets, task)
+    else:
+        prepared = prepare_table(data, targets, task, ignore, categorical, note)
+    plan = Plan(
+        task=prepared.targets.task,
+        outputs=prepared.targets.outputs,
+        method=method,
+        drop_rate=drop_rate,
+        epochs=epochs,
+        seed=seed,
+        device=device,
+    )
+    design = prepared.design()
+    scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
+    fitted = fit_networks(plan, prepared.inputs, scaled, lambda number: design.build(), tell=tell)
+    model = Model(prepared.targets, prepared.columns, prepared.side, CLIP, design, fitted.networks)
+    predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
+    summary = {
+        "data": str(data),
+        "task": plan.task,
+        "target": prepared.targets.names,
+        "rows": len(scaled),
+        "inputs": len(prepared.columns) or list(prepared.inputs.shape[1:]),
+        "dropped": int((~fitted.kept).sum()),
+        "loss": fitted.history[-1]["loss"],
+        "seconds": time.monotonic() - began,
+    }
+    about = {
+        "fit": summary,
+        "plan": asdict(plan),
+        "versions": versions(torch.device("cpu")),
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    save_model(out, model, about, rows_csv(prepared, fitted.row_scores, fitted.kept, predicted))
+    return {**summary, "method": method, "drop_rate": plan.used_rate, "seed": seed, "out": str(out)}
+
+
+def prepare_table(
+    data: Path,
+    targets: Sequence[str],
+    task: Task | None,
+    ignore: Sequence[str],
+    categorical: Sequence[str],
+    note: Callable[[str], None],
+) -> Prepared:
+    """A table's columns as numbers; rows without a target are left out."""
+    frame = read_frame(data, least_rows=2)
+    if not targets:
+        raise InputError(f"--target is missing: which column of {data} is to be predicted? {', '.join(frame.columns)}.")
+    names = frame.find("--target", targets)
+    ignored = frame.find("--ignore", ignore)
+    words = frame.find("--categorical", categorical)
+    if set(names) & set(ignored):
+        raise InputError(f"--ignore names a target: {', '.join(sorted(set(names) & set(ignored)))}.")
+    filled = filled_rows(frame, names)
+    if filled.sum() < 2:
+        raise InputError(f"{data}: {int(filled.sum())} rows have a value in {', '.join(names)}, but two are needed.")
+    if not filled.all():
+        note(f"{int((~filled).sum())} rows are left out: they have no target")
+    numbers = np.flatnonzero(filled) + 1
+    frame = frame.take(filled)
+    learnt, given = learn_targets(frame, names, task)
+    inputs = [name for name in frame.columns if name not in {*names, *ignored}]
+    columns = learn_columns(frame, inputs, words, note)
+    return Prepared(encode(frame, columns, CLIP), learnt, given, numbers.tolist(), columns)
+
+
+def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Prepared:
+    """Images with the names of their folders as classes."""
+    if task == "regression" or targets:
+        raise InputError(f"{data} is a folder of class folders: the target is the folder's name. Leave --target out.")
+    paths, classes = class_images(data)
+    given = np.array(classes, dtype=object)
+    learnt = class_targets("folder", given, str(data))
+    pixels = read_images(data, paths, SIDE)
+    return Prepared(pixels, learnt, given[:, None], [path.as_posix() for path in paths], side=SIDE)
+
+
+def rows_csv(prepared: Prepared, scores: NDArray, kept: NDArray, predicted: NDArray) -> str:
+    """Every row with its score, the most suspicious first."""
+    suffixes = [""] if len(prepared.targets.names) == 1 else [f" {name}" for name in prepared.targets.names]
+    header = ["row", "score", "kept", *(f"given{end}" for end in suffixes), *(f"predicted{end}" for end in suffixes)]
+    rows = (
+        [prepared.names[row], float(scores[row]), int(kept[row]), *prepared.given[row], *predicted[row]]
+        for row in np.argsort(-scores, kind="stable")
+    )
+    return to_csv(header, rows)
+
+
+def predict_file(folder: Path, data: Path, out: Path | None = None) -> str:
+    """Predictions for the rows of a file, as CSV; written to ``out`` where that is given."""
+    if out is not None and out.exists():
+        raise RunFolderError(f"{out} is there already, and nothing is written over. Choose another --out.")
+    model = load_model(folder)
+    if model.side:
+        if not data.is_dir():
+            raise InputError(f"{folder} was fitted to images: give a folder of them, not {data}.")
+        paths = find_images(data)
+        names, inputs = [path.as_posix() for path in paths], read_images(data, paths, model.side)
+    else:
+        frame = read_frame(data)
+        check_columns(frame, model)
+        names, inputs = range(1, len(frame) + 1), encode(frame, model.columns, model.clip)
+    outputs = mean_outputs(model.networks, inputs, model.targets.task)
+    header, rows = ["row", *model.targets.names], model.targets.readable(outputs)
+    table = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    if model.targets.task == "classification":
+        header.append("probability")
+        table = [[*row, float(share)] for row, share in zip(table, outputs.max(1), strict=True)]
+    text = to_csv(header, table)
+    if out is not None:
+        if not out.parent.is_dir():
+            raise RunFolderError(f"{out.parent} is not a folder. Make it first, or choose another --out.")
+        write_whole(out, text.encode())
+    return text
+
+
+def check_columns(frame: Frame, model: Model) -> None:
+    """Columns are found by name, whatever their order; those that the model does not know are ignored."""
+    missing = [column.name for column in model.columns if column.name not in frame.columns]
+    if missing:
+        near = unknown("column", missing[0], dict.fromkeys(frame.columns))
+        count = f" {len(missing)} columns are missing: {', '.join(missing)}." if len(missing) > 1 else ""
+        raise InputError(f"{frame.path}: the model reads a column that is not there. {near}{count}")

@@ -1,0 +1,192 @@
+"""A file of rows as columns by name: CSV, Parquet and NPZ all become the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsieve.data.table import read_csv
+from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.registry import unknown
+
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing, in any case
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns of numbers (float64, NaN where missing) or of text ("" where missing), as long as each other."""
+
+    path: Path
+    columns: dict[str, NDArray]
+    lines: Sequence[int] | None = None  # where a row stands in its file, for CSV
+    groups: dict[str, list[str]] = field(default_factory=dict)  # arrays that became several columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words."""
+        return f"{self.path}, " + (f"line {self.lines[row]}" if self.lines is not None else f"row {row + 1}")
+
+    def take(self, rows: NDArray[np.bool_]) -> Frame:
+        """Some of the rows, at the places that they had."""
+        places = [line for line, taken in zip(self.lines, rows, strict=True) if taken] if self.lines else self.lines
+        return replace(self, columns={name: values[rows] for name, values in self.columns.items()}, lines=places)
+
+    def find(self, option: str, names: Iterable[str]) -> list[str]:
+        """The columns that an option names."""
+        found: list[str] = []
+        for name in names:
+            if name not in self.columns and name not in self.groups:
+                near = dict.fromkeys([*self.groups, *self.columns])
+                raise InputError(f"{option}: {unknown('column', name, near)} File: {self.path}.")
+            found += self.groups.get(name, [name])
+        return list(dict.fromkeys(found))
+
+
+def is_text(values: NDArray) -> bool:
+    return values.dtype.kind in "OU"
+
+
+def number(cell: str) -> float | None:
+    """What a cell says as a number: NaN where it holds nothing, None where it is something else."""
+    text = cell.strip()
+    if text.lower() in MISSING:
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def is_missing(values: NDArray) -> NDArray[np.bool_]:
+    """Which cells of a column hold nothing."""
+    if is_text(values):
+        return np.array([cell.strip().lower() in MISSING for cell in values], dtype=bool)
+    return np.isnan(values)
+
+
+def numbers(frame: Frame, name: str, why: str) -> NDArray[np.float64]:
+    """A column as numbers, or an error that names the first cell which is none."""
+    values = frame.columns[name]
+    if not is_text(values):
+        bad = np.isinf(values)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise InputError(f"{frame.place(row)}, column {name}: {values[row]} is not finite. Correct or empty it.")
+        return values
+    found = [number(cell) for cell in values]
+    if None in found:
+        row = found.index(None)
+        raise InputError(
+            f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is not a finite number, but {why}. Correct "
+            "the cell, or leave it empty."
+        )
+    return np.array(found, dtype=np.float64)
+
+
+def texts(values: NDArray) -> NDArray:
+    """A column as text: 1, 01 and 1.0 are the same, "" is a missing value."""
+    if is_text(values):
+        return np.array([label(cell) for cell in values], dtype=object)
+    return np.array([label(repr(value)) for value in values.tolist()], dtype=object)
+
+
+def label(cell: str) -> str:
+    value = number(cell)
+    if value is None:
+        return cell.strip()
+    if math.isnan(value):
+        return ""
+    return str(int(value)) if value.is_integer() else str(value)
+
+
+def read_frame(path: Path, *, least_rows: int = 1) -> Frame:
+    """The rows of a CSV, Parquet or NPZ file, by its suffix."""
+    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet, ".npz": _read_npz}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"{path} is not a file that can be read: give a .csv, .parquet or .npz file, or a folder of class folders."
+        )
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    frame = reader(path)
+    if not frame.columns or len(frame) < least_rows:
+        rows = len(frame) if frame.columns else 0
+        raise InputError(f"{path} holds {rows} rows, but at least {least_rows} are needed.")
+    return frame
+
+
+def _read_csv(path: Path) -> Frame:
+    table = read_csv(path, least_rows=1, least_columns=1)
+    columns = {
+        name: np.array([row[place] for row in table.rows], dtype=object) for place, name in enumerate(table.header)
+    }
+    return Frame(path, {name: numeric_if_all(cells) for name, cells in columns.items()}, table.lines)
+
+
+def numeric_if_all(cells: NDArray) -> NDArray:
+    """A column of numbers where every cell is one or missing, and one is there."""
+    found = [number(cell) for cell in cells]
+    if None in found or all(math.isnan(value) for value in found if value is not None):
+        return cells
+    return np.array(found, dtype=np.float64)
+
+
+def _read_npz(path: Path) -> Frame:
+    try:
+        with np.load(path, allow_pickle=False) as file:  # pickles in a file could run code
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
+        raise InputError(f"{path} cannot be read as NPZ of plain arrays: {error}.") from error
+    columns: dict[str, NDArray] = {}
+    groups: dict[str, list[str]] = {}
+    for name, array in arrays.items():
+        if array.ndim not in (1, 2) or array.dtype.kind not in "biufU":
+            raise InputError(
+                f"{path}: the array {name} has the shape {array.shape} and dtype {array.dtype}, but columns are (N,) "
+                "and tables (N, d) of numbers or text."
+            )
+        parts = array.reshape(len(array), -1)
+        own = [name] if array.ndim == 1 else [f"{name}_{place}" for place in range(parts.shape[1])]
+        groups |= {name: own} if array.ndim == 2 else {}
+        for place, column in enumerate(own):
+            values = parts[:, place]
+            columns[column] = values.astype(object) if values.dtype.kind == "U" else values.astype(np.float64)
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{path}: the arrays have different numbers of rows: {lengths}. All must be alike.")
+    return Frame(path, columns, groups=groups)
+
+
+def _read_parquet(path: Path) -> Frame:
+    try:
+        import pyarrow as pa  # pyright: ignore[reportMissingImports]
+        import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data", "Reading Parquet") from error
+    try:
+        table = pq.read_table(path)
+        return Frame(path, {name: _arrow_column(table.column(name), pa) for name in table.column_names})
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}.") from error
+
+
+def _arrow_column(column: Any, pa: Any) -> NDArray:
+    kind = column.type
+    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    if pa.types.is_temporal(kind):  # a date is a number of days or smaller units
+        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif not any(is_kind(kind) for is_kind in numeric):
+        cells = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in column.to_pylist()]
+        return np.array(["" if cell is None else str(cell) for cell in cells], dtype=object)
+    return np.array([math.nan if cell is None else float(cell) for cell in column.to_pylist()])

@@ -1,0 +1,123 @@
+"""The folder of a fitted model: nothing in it is code, and nothing in it can change unnoticed.
+
+model.safetensors  the networks
+model.json         columns, encodings, scales, network, versions, and the SHA-256 of the weights and of itself
+rows.csv           row, score, kept, given, predicted: the suspicious rows first
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from gradsieve.errors import CheckpointError, GradsieveError, RunFolderError
+from gradsieve.files import encoding
+from gradsieve.files.encoding import Column
+from gradsieve.files.targets import Targets
+from gradsieve.models.build import build
+from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
+from gradsieve.training.state import under
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a network is built by: a row of MODELS."""
+
+    name: str
+    options: dict[str, Any]
+    input_shape: list[int]
+    outputs: int
+
+    def build(self) -> nn.Module:
+        return build(self.name, self.input_shape, self.outputs, self.options)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything that turns a file into predictions."""
+
+    targets: Targets
+    columns: list[Column]  # of a table; none for images
+    side: int  # of images, in pixels; 0 for tables
+    clip: float
+    design: Design
+    networks: list[nn.Module]
+
+
+def check_new(folder: Path) -> None:
+    """A model is written into a folder that is not there yet, or empty."""
+    try:
+        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be looked into ({error.strerror}). Choose another --out.") from error
+    if taken:
+        raise RunFolderError(f"{folder} is there already, and nothing is written over. Choose another --out.")
+
+
+def save_model(folder: Path, model: Model, about: dict[str, Any], rows: str) -> None:
+    """Write the folder; model.json comes last, so that a folder that has it is whole."""
+    check_new(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). Choose another --out.") from error
+    write_whole(folder / "rows.csv", rows.encode())
+    weights = {
+        f"network{number}.{name}": tensor
+        for number, network in enumerate(model.networks)
+        for name, tensor in network.state_dict().items()
+    }
+    content = {
+        "format": FORMAT,
+        "targets": asdict(model.targets),
+        "columns": encoding.to_json(model.columns),
+        "image_side": model.side,
+        "input_clip": model.clip,
+        "network": asdict(model.design),
+        "networks": len(model.networks),
+        "weights_sha256": write_tensors(folder / "model.safetensors", weights),
+        **finite(about),
+    }
+    write_json(folder / "model.json", {**content, "sha256": digest(content)})
+
+
+def load_model(folder: Path) -> Model:
+    """The model of a folder that still is what was written, or one error."""
+    path = folder / "model.json"
+    if not path.is_file():
+        raise RunFolderError(f"{folder} is not a model folder: it has no model.json. Make one with gradsieve fit.")
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT or "sha256" not in content:
+        raise CheckpointError(f"{path} is damaged or not a model of gradsieve fit. Fit it again into another folder.")
+    if content.pop("sha256") != digest(content):
+        raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one that it records. Fit it again.")
+    try:
+        design = Design(**content["network"])
+        tensors = read_tensors(folder / "model.safetensors", content["weights_sha256"])
+        networks = [design.build() for _ in range(content["networks"])]
+        for number, network in enumerate(networks):
+            network.load_state_dict(under(tensors, f"network{number}."))
+        return Model(
+            targets=Targets.from_json(content["targets"]),
+            columns=encoding.from_json(content["columns"]),
+            side=content["image_side"],
+            clip=content["input_clip"],
+            design=design,
+            networks=[network.eval() for network in networks],
+        )
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, GradsieveError) as error:
+        raise CheckpointError(f"{path} does not describe the model that lies beside it ({error}).") from error
+
+
+def digest(content: dict[str, Any]) -> str:
+    """SHA-256 of a JSON value, whatever its layout in the file."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -1,0 +1,112 @@
+"""What is to be predicted: which task a target means, and the targets as a network learns them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsieve.data import Task
+from gradsieve.errors import InputError
+from gradsieve.estimators.scaling import Scale, scale_targets, target_scale
+from gradsieve.files.encoding import is_mostly_numbers
+from gradsieve.files.frame import Frame, is_missing, is_text, number, numbers, texts
+
+FEW = 20  # different whole numbers are classes, more are amounts
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The names of the target columns, and their classes or scale."""
+
+    task: Task
+    names: list[str]
+    classes: list[str]  # empty for regression
+    centre: list[float]  # empty for classes
+    width: list[float]
+
+    @property
+    def outputs(self) -> int:
+        return len(self.classes) or len(self.names)
+
+    def scaled(self, given: NDArray, drops: bool) -> NDArray:
+        """Targets as a network learns them: (N,) class numbers, or (N, q) float32."""
+        if self.task == "classification":
+            place = {name: index for index, name in enumerate(self.classes)}
+            return np.array([place[cell] for cell in given[:, 0]], dtype=np.int64)
+        return scale_targets(given, self.scale, drops)
+
+    def readable(self, outputs: NDArray) -> NDArray:
+        """What (N, K) probabilities or (N, q) outputs say, in the words or units of the file: (N, targets)."""
+        if self.task == "classification":
+            return np.array(self.classes, dtype=object)[outputs.argmax(1)][:, None]
+        return self.scale.invert(outputs)
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(np.array(self.centre), np.array(self.width))
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Targets:
+        return cls(**values)
+
+
+def filled_rows(frame: Frame, names: list[str]) -> NDArray[np.bool_]:
+    """The rows in which no target is missing."""
+    filled = np.ones(len(frame), dtype=bool)
+    for name in names:
+        filled &= ~is_missing(frame.columns[name])
+    return filled
+
+
+def learn_targets(frame: Frame, names: list[str], task: Task | None) -> tuple[Targets, NDArray]:
+    """The targets of a table without missing ones, and what is given for each row, (N, targets)."""
+    task = task or infer_task(frame, names)
+    if task == "classification":
+        return learn_classes(frame, names)
+    given = np.stack([numbers(frame, name, "the target of a regression is a number") for name in names], axis=1)
+    for place, name in enumerate(names):
+        if given[:, place].min() == given[:, place].max():
+            raise InputError(
+                f"{frame.path}: the target {name} is {given[0, place]:g} in all {len(given)} rows, so there is nothing "
+                "to learn. Choose another --target."
+            )
+    scale = target_scale(given)
+    return Targets(task, names, [], scale.centre.tolist(), scale.width.tolist()), given
+
+
+def infer_task(frame: Frame, names: list[str]) -> Task:
+    """Words and few whole numbers are classes; other numbers, and several targets, are amounts."""
+    if len(names) > 1:
+        return "regression"
+    values = frame.columns[names[0]]
+    if is_text(values):
+        return "regression" if is_mostly_numbers(values) else "classification"
+    different = np.unique(values)
+    is_few = len(different) <= FEW and len(different) <= max(2, len(values) // 10)
+    return "classification" if is_few and (different == np.floor(different)).all() else "regression"
+
+
+def learn_classes(frame: Frame, names: list[str]) -> tuple[Targets, NDArray]:
+    if len(names) > 1:
+        raise InputError(f"--target names {len(names)} columns, but classification has one: {', '.join(names)}.")
+    given = texts(frame.columns[names[0]])
+    return class_targets(names[0], given, str(frame.path)), given[:, None]
+
+
+def class_targets(name: str, given: NDArray, where: str) -> Targets:
+    """The classes of a target, if they can be ones."""
+    classes = sorted(set(given), key=lambda word: (number(word) is None, number(word) or 0.0, word))
+    if len(classes) < 2:
+        raise InputError(
+            f"{where}: the target {name} has one class, {classes[0]!r}, in all {len(given)} rows, so there is nothing "
+            "to learn. Give rows of a second class, or choose another --target."
+        )
+    if len(classes) > len(given) // 2:
+        raise InputError(
+            f"{where}: the target {name} has {len(classes)} different values in {len(given)} rows, which is not a set "
+            "of classes. Choose another --target, or --task regression where it is a number."
+        )
+    return Targets("classification", [name], list(classes), [], [])

@@ -1,0 +1,163 @@
+"""What the adapters do beside the loss: the time, the log, gradient accumulation, and refusals."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from gradsieve import RobustLoss
+from gradsieve.errors import InputError
+
+EXTRAS = {"lightning": "lightning", "huggingface": "hf", "skorch": "skorch"}
+LIBRARIES = {"lightning": "lightning", "huggingface": "transformers", "skorch": "skorch"}
+
+
+@pytest.mark.parametrize("adapter", EXTRAS)
+def test_without_the_library_the_error_names_the_extra(adapter):
+    code = f"import sys; sys.modules['{LIBRARIES[adapter]}'] = None; import gradsieve.adapters.{adapter}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert f'pip install "gradsieve[{EXTRAS[adapter]}]"' in done.stderr
+
+
+def test_importing_the_package_imports_no_framework():
+    code = "import sys, gradsieve; gradsieve.RobustLoss; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert not {"lightning", "transformers", "skorch", "accelerate"} & set(loaded.stdout.split())
+
+
+@pytest.fixture
+def huggingface():
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install gradsieve[hf]")
+    from gradsieve.adapters import huggingface
+
+    return huggingface
+
+
+def test_micro_batches_of_the_hugging_face_trainer_add_up_to_the_mean_over_all_labels(huggingface):
+    torch.manual_seed(0)
+    logits, labels = torch.randn(12, 5), torch.randint(5, (12,))
+    labels[3] = -100
+    compute = huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.0))
+    items = (labels != -100).sum()
+    parts = [compute({"logits": logits[rows]}, labels[rows], items) for rows in (slice(0, 4), slice(4, 12))]
+    torch.testing.assert_close(sum(parts), F.cross_entropy(logits, labels))
+
+
+def test_the_hugging_face_loss_is_plain_where_there_are_no_gradients(huggingface):
+    from transformers.modeling_outputs import SequenceClassifierOutput
+
+    logits, labels = torch.randn(12, 5), torch.randint(5, (12,))
+    compute = huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.5))
+    with torch.no_grad():
+        assert compute(SequenceClassifierOutput(logits=logits), labels) == F.cross_entropy(logits, labels)
+    assert compute((logits,), labels) < F.cross_entropy(logits, labels)
+
+
+def test_labels_of_the_next_token_are_shifted(huggingface):
+    logits, labels = torch.randn(2, 6, 5), torch.randint(5, (2, 6))
+    compute = huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.0, class_dim=-1), shift_labels=True)
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    torch.testing.assert_close(compute({"logits": logits}, labels, torch.tensor(10)), expected)
+
+
+@pytest.mark.parametrize(("outputs", "labels"), [({"logits": torch.ones(2, 3)}, None), ({"loss": 1}, torch.zeros(2))])
+def test_a_batch_without_labels_or_a_model_without_logits_is_refused(huggingface, outputs, labels):
+    with pytest.raises(InputError, match=r"labels|logits"):
+        huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.3))(outputs, labels)
+
+
+@pytest.mark.parametrize(("epoch", "T"), [(None, 1), (0, 1), (0.9999999, 2), (1.5, 2), (2.0, 3)])
+def test_a_resumed_hugging_face_run_goes_on_at_its_epoch(huggingface, epoch, T):
+    robust = RobustLoss(F.cross_entropy, 0.3, ramp=10)
+    huggingface.RobustCallback(robust).on_epoch_begin(None, SimpleNamespace(epoch=epoch), None)
+    assert robust.T == T
+
+
+def test_a_lightning_module_without_a_robust_loss_is_refused():
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install gradsieve[lightning]")
+    from lightning.pytorch import LightningModule
+
+    from gradsieve.adapters.lightning import RobustCallback, robust_losses
+
+    module = LightningModule()
+    module.criterion = nn.MSELoss()
+    with pytest.raises(InputError, match="has no RobustLoss"):
+        RobustCallback().on_fit_start(None, module)
+    module.criterion, module.other = RobustLoss(F.mse_loss, 0.1), RobustLoss(F.l1_loss, 0.2)
+    assert [prefix for prefix, _ in robust_losses(module)] == ["criterion.", "other."]
+
+
+def test_skorch_searches_over_the_drop_rate_and_scores_with_the_plain_loss():
+    skorch = pytest.importorskip("skorch", reason="skorch is not installed: pip install gradsieve[skorch]")
+    from sklearn.model_selection import GridSearchCV
+
+    from gradsieve.adapters.skorch import RobustCallback
+
+    torch.manual_seed(0)
+    inputs, labels = torch.randn(60, 4), torch.arange(60) % 3
+    net = skorch.NeuralNetClassifier(
+        nn.Linear(4, 3),
+        criterion=RobustLoss,
+        criterion__criterion=F.cross_entropy,
+        criterion__drop_rate=0.2,
+        max_epochs=2,
+        batch_size=20,
+        callbacks=[RobustCallback()],
+        predict_nonlinearity=nn.Softmax(dim=-1),
+        verbose=0,
+    )
+    search = GridSearchCV(net, {"criterion__drop_rate": [0.1, 0.3]}, cv=2, refit=True)
+    search.fit(inputs.numpy(), labels.numpy())
+    history = search.best_estimator_.history
+    rate = search.best_params_["criterion__drop_rate"]
+    assert history[:, "drop_rate"] == [rate] * 2
+    assert "valid_loss" in history[-1]
+    torch.testing.assert_close(torch.tensor(search.predict_proba(inputs.numpy())).sum(1), torch.ones(60))
+    other = skorch.NeuralNetClassifier(nn.Linear(4, 3), callbacks=[RobustCallback()])
+    with pytest.raises(InputError, match="the callback serves a RobustLoss"):
+        other.fit(inputs.numpy(), labels.numpy())
+
+
+def test_the_hugging_face_trainer_accumulates_the_mean_of_trimmed_micro_batches(huggingface, tmp_path):
+    import transformers
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, inputs, labels=None):
+            return {"logits": self.layer(inputs)}
+
+    torch.manual_seed(1)
+    inputs, labels = torch.randn(16, 4), torch.randint(3, (16,))
+    model, plain = Model(), Model()
+    sgd = torch.optim.SGD(model.parameters(), 1.0)
+    trainer = transformers.Trainer(
+        model,
+        transformers.TrainingArguments(
+            output_dir=str(tmp_path),
+            num_train_epochs=1,
+            per_device_train_batch_size=8,
+            gradient_accumulation_steps=2,
+            train_sampling_strategy="sequential",
+            max_grad_norm=0.0,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        ),
+        train_dataset=[{"inputs": row, "labels": label} for row, label in zip(inputs, labels, strict=True)],
+        optimizers=(sgd, torch.optim.lr_scheduler.ConstantLR(sgd, factor=1.0)),
+        compute_loss_func=huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.25)),
+    )
+    trainer.train()
+    robust = RobustLoss(F.cross_entropy, 0.25)
+    for part in (slice(0, 8), slice(8, 16)):
+        (robust(plain.layer(inputs[part]), labels[part]) / 2).backward()
+    torch.testing.assert_close(model.layer.weight, plain.layer.weight - plain.layer.weight.grad)

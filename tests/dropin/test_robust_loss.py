@@ -1,0 +1,473 @@
+"""RobustLoss: plain at rate 0, exact counts, the rows that the methods keep, any criterion and shape."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from gradsieve import METHODS, RobustLoss
+from gradsieve.counts import keep_count
+from gradsieve.errors import InputError
+from gradsieve.schedule import wait
+
+ROWS, CLASSES = 40, 5
+
+
+class Focal(nn.Module):
+    """A user's own loss, with a reduction, a label that it ignores, and a parameter."""
+
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction, self.ignore_index = reduction, -1
+        self.power = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, outputs, targets):
+        counted = targets != self.ignore_index
+        chosen = outputs.log_softmax(1).gather(1, targets.where(counted, 0).unsqueeze(1)).squeeze(1)
+        losses = (-((1 - chosen.exp()) ** self.power) * chosen).where(counted, 0.0)
+        return losses if self.reduction == "none" else losses.sum() / counted.sum()
+
+
+def log_cosh(outputs, targets):
+    """A user's own loss, one number per row."""
+    return (outputs - targets).cosh().log().sum(1)
+
+
+def classes(seed=0, *shape):
+    draw = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(ROWS, CLASSES, *shape, generator=draw).requires_grad_()
+    return outputs, torch.randint(CLASSES, (ROWS, *shape), generator=draw)
+
+
+def numbers(seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(ROWS, 3, generator=draw).requires_grad_(), torch.randn(ROWS, 3, generator=draw)
+
+
+WEIGHTS = torch.rand(CLASSES, generator=torch.Generator().manual_seed(0)) + 0.5
+CRITERIA = {
+    "cross_entropy": (F.cross_entropy, classes),
+    "weighted": (nn.CrossEntropyLoss(weight=WEIGHTS), classes),
+    "smoothed": (partial(F.cross_entropy, label_smoothing=0.1), classes),
+    "summed": (nn.CrossEntropyLoss(reduction="sum"), classes),
+    "nll": (nn.NLLLoss(), lambda: (classes()[0].log_softmax(1).detach().requires_grad_(), classes()[1])),
+    "focal": (Focal(), classes),
+    "mse": (nn.MSELoss(), numbers),
+    "l1": (F.l1_loss, numbers),
+    "huber": (nn.HuberLoss(delta=0.5), numbers),
+    "bce": (F.binary_cross_entropy_with_logits, lambda: (numbers()[0], (numbers()[1] > 0).float())),
+    "log_cosh": (log_cosh, numbers),
+    "images": (F.cross_entropy, partial(classes, 0, 4, 3)),
+}
+EACH = pytest.mark.parametrize(("criterion", "batch"), CRITERIA.values(), ids=CRITERIA)
+SCORES = pytest.mark.parametrize("score", ["gradient", "loss"])
+UNITS = pytest.mark.parametrize("unit", ["row", "element"])
+
+
+def plain(criterion, outputs, targets):
+    loss = criterion(outputs, targets)
+    return loss if loss.dim() == 0 else loss.mean()
+
+
+def gradient(loss, outputs):
+    return torch.autograd.grad(loss, outputs)[0]
+
+
+@EACH
+@SCORES
+def test_rate_0_is_the_plain_criterion_bit_for_bit(criterion, batch, score):
+    outputs, targets = batch()
+    expected = plain(criterion, outputs, targets)
+    found = RobustLoss(criterion, 0.0, score=score)(outputs, targets)
+    assert torch.equal(found, expected)
+    assert torch.equal(gradient(found, outputs), gradient(expected, outputs))
+
+
+@EACH
+def test_eval_mode_is_the_plain_criterion(criterion, batch):
+    outputs, targets = batch()
+    assert torch.equal(RobustLoss(criterion, 0.5).eval()(outputs, targets), plain(criterion, outputs, targets))
+
+
+@EACH
+@SCORES
+@given(rate=st.integers(0, 99).map(lambda percent: percent / 100))
+@settings(max_examples=15, deadline=None)
+def test_the_count_is_exact_and_the_loss_is_the_criterion_over_the_kept_rows(criterion, batch, score, rate):
+    outputs, targets = batch()
+    robust = RobustLoss(criterion, rate, score=score)
+    loss = robust(outputs, targets)
+    assert len(robust.kept) == keep_count(rate, ROWS)
+    assert robust.kept_share.item() == pytest.approx(keep_count(rate, ROWS) / ROWS)
+    torch.testing.assert_close(loss, plain(criterion, outputs[robust.kept], targets[robust.kept]))
+    dropped = torch.ones(ROWS, dtype=torch.bool).index_fill_(0, robust.kept, False)
+    assert (gradient(loss, outputs)[dropped] == 0).all()
+
+
+@EACH
+@pytest.mark.parametrize(("score", "method"), [("gradient", "prl-l"), ("loss", "spl")])
+def test_it_keeps_the_rows_of_the_methods_index_pass(criterion, batch, score, method):
+    outputs, targets = batch()
+    task = "regression" if targets.is_floating_point() else "classification"
+    assert task in METHODS[method].tasks
+    rule = METHODS[method](criterion, passes="index")
+    (selection,) = rule.step([nn.Identity()], outputs, targets, 0.3)
+    robust = RobustLoss(criterion, 0.3, score=score)
+    loss = robust(outputs, targets)
+    assert robust.kept.tolist() == selection.kept.tolist()
+    torch.testing.assert_close(robust.scores, selection.scores)
+    if criterion not in (CRITERIA["weighted"][0], CRITERIA["summed"][0]):  # the methods take the mean of the rows
+        torch.testing.assert_close(loss.detach(), selection.loss)
+
+
+@pytest.mark.parametrize("criterion", [F.cross_entropy, F.mse_loss])
+@pytest.mark.parametrize("ignored", [0, 7])
+def test_order_does_not_matter(criterion, ignored):
+    outputs, targets = classes() if criterion is F.cross_entropy else numbers()
+    if criterion is F.cross_entropy:
+        targets[:ignored] = -100
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(1))
+    robust = RobustLoss(criterion, 0.3)
+    loss, kept = robust(outputs, targets), set(robust.kept.tolist())
+    shuffled = robust(outputs[order], targets[order])
+    assert set(order[robust.kept].tolist()) == kept
+    torch.testing.assert_close(shuffled, loss)
+
+
+@pytest.mark.parametrize("ignored", [[], [1, 4]])
+def test_ties_go_to_the_smaller_index(ignored):
+    outputs, targets = torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)
+    targets[ignored] = -100
+    robust = RobustLoss(F.cross_entropy, 0.5)
+    robust(outputs, targets)
+    assert robust.kept.tolist() == ([0, 2, 3] if ignored else [0, 1, 2, 3])
+
+
+def test_the_loss_breaks_ties_of_saturated_gradients():
+    outputs, targets = torch.tensor([[9.0], [3.0], [5.0], [2.0]]), torch.zeros(4, 1)
+    robust = RobustLoss(F.l1_loss, 0.5)
+    robust(outputs, targets)
+    assert robust.kept.tolist() == [1, 3]
+
+
+# Labels that are ignored.
+
+
+@SCORES
+@given(seed=st.integers(0, 10_000), rate=st.integers(0, 99).map(lambda percent: percent / 100))
+@settings(max_examples=60, deadline=None)
+def test_ignored_rows_are_as_if_they_were_not_there(score, seed, rate):
+    outputs, targets = classes(seed)
+    is_ignored = torch.rand(ROWS, generator=torch.Generator().manual_seed(seed)) < 0.3
+    targets[is_ignored] = -100
+    robust = RobustLoss(F.cross_entropy, rate, score=score)
+    loss, kept, share = robust(outputs, targets), robust.kept, robust.kept_share
+    others = (~is_ignored).nonzero().squeeze(1)
+    expected = robust(outputs[others], targets[others])
+    assert kept.tolist() == others[robust.kept].tolist()
+    torch.testing.assert_close(share, robust.kept_share)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient(loss, outputs), gradient(expected, outputs))
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [partial(F.cross_entropy, ignore_index=-1), Focal(), nn.CrossEntropyLoss(WEIGHTS, ignore_index=-1)],
+    ids=["cross_entropy", "focal", "weighted"],
+)
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_criterion_says_itself_what_it_ignores(criterion, balanced):
+    outputs, targets = classes()
+    targets[::4] = -1
+    robust = RobustLoss(criterion, 0.5, balanced=balanced)
+    loss = robust(outputs, targets)
+    assert len(robust.kept) == 15
+    assert (targets[robust.kept] >= 0).all()
+    torch.testing.assert_close(loss, criterion(outputs[robust.kept], targets[robust.kept]))
+
+
+@UNITS
+def test_a_batch_without_any_label_has_loss_and_gradient_0(unit):
+    outputs, targets = classes(0, 3)
+    robust = RobustLoss(F.cross_entropy, 0.3, unit=unit)
+    loss = robust(outputs, torch.full_like(targets, -100))
+    assert loss == 0
+    assert (gradient(loss, outputs) == 0).all()
+    assert len(robust.kept) == 0
+    assert robust.kept_share == 0
+
+
+# Shapes and units.
+
+
+def test_pixels_are_trimmed_as_if_each_were_a_row():
+    outputs, targets = classes(0, 4, 3)
+    targets[:, 1, 1] = -100
+    robust = RobustLoss(F.cross_entropy, 0.3, unit="element")
+    loss, kept = robust(outputs, targets), robust.kept
+    assert len(kept) == keep_count(0.3, ROWS * 11)
+    flat = outputs.permute(0, 2, 3, 1).reshape(-1, CLASSES), targets.flatten()
+    torch.testing.assert_close(loss, RobustLoss(F.cross_entropy, 0.3)(*flat))
+    assert kept.tolist() == kept.sort().values.tolist()
+    assert 1 * 3 + 1 not in kept
+
+
+def test_tokens_with_their_classes_last():
+    outputs, targets = classes(0, 7)
+    last = outputs.detach().movedim(1, -1).contiguous()  # (N, T, C)
+    for unit in ("row", "element"):
+        expected = RobustLoss(F.cross_entropy, 0.3, unit=unit)
+        robust = RobustLoss(F.cross_entropy, 0.3, unit=unit, class_dim=-1)
+        torch.testing.assert_close(robust(last, targets), expected(outputs, targets))
+        assert robust.kept.tolist() == expected.kept.tolist()
+        torch.testing.assert_close(robust.eval()(last, targets), F.cross_entropy(outputs, targets))
+    with pytest.raises(InputError, match="class_dim=-1"):
+        RobustLoss(F.cross_entropy, 0.3)(last, targets)
+
+
+def test_probabilities_as_targets_and_single_outputs_as_elements():
+    outputs, _ = classes(0, 4)
+    soft = torch.randn(ROWS, CLASSES, 4).softmax(1)
+    robust = RobustLoss(F.cross_entropy, 0.25, unit="element")
+    robust(outputs, soft)
+    assert len(robust.kept) == ROWS * 4 * 3 // 4
+    assert robust.agreement is None
+    points, wanted = numbers()
+    robust = RobustLoss(F.mse_loss, 0.5, unit="element")
+    loss = robust(points, wanted)
+    torch.testing.assert_close(loss, ((points - wanted) ** 2).flatten().sort().values[: ROWS * 3 // 2].mean())
+
+
+def test_rows_of_partly_ignored_pixels_are_ranked_by_what_they_have():
+    outputs, targets = classes(0, 6)
+    targets[0] = -100
+    targets[1, :5] = -100
+    robust = RobustLoss(F.cross_entropy, 0.5)
+    loss = robust(outputs, targets)
+    assert 0 not in robust.kept
+    assert len(robust.kept) == 19
+    torch.testing.assert_close(loss, F.cross_entropy(outputs[robust.kept], targets[robust.kept]))
+
+
+# Broken rows.
+
+
+def test_rows_with_nan_targets_or_outputs_go_first_and_leave_no_trace():
+    outputs, targets = numbers()
+    targets[3], targets[5, 1] = torch.nan, torch.inf
+    robust = RobustLoss(F.mse_loss, 0.1)
+    loss = robust(outputs, targets)
+    assert not {3, 5} & set(robust.kept.tolist())
+    assert gradient(loss, outputs).isfinite().all()
+
+
+@pytest.mark.parametrize("ignored", [[], [7]])
+def test_a_row_of_nan_logits_goes_first(ignored):
+    outputs, targets = classes()
+    targets[ignored] = -100
+    broken = outputs.detach().clone()
+    broken[3] = torch.nan
+    broken.requires_grad_()
+    robust = RobustLoss(F.cross_entropy, 0.1)
+    loss = robust(broken, targets)
+    assert 3 not in robust.kept
+    assert loss.isfinite()
+    assert gradient(loss, broken).isfinite().all()
+
+
+# The schedule and the state.
+
+
+def test_the_rate_follows_the_time():
+    robust = RobustLoss(F.cross_entropy, 0.4, ramp=4)
+    rates = []
+    for _ in range(5):
+        rates.append(robust.rate)
+        robust.step()
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
+    robust = RobustLoss(F.cross_entropy, partial(wait, drop_rate=0.3, ramp=2))
+    assert (robust.rate, robust.T) == (0.0, 1)
+    robust.at(3)
+    assert robust.rate == 0.3
+
+
+def test_a_function_can_be_an_estimate_that_changes():
+    estimates = iter([0.0, 0.25, 0.5])
+    robust = RobustLoss(F.cross_entropy, lambda T: next(estimates))
+    for count in (40, 30, 20):
+        robust(*classes())
+        assert len(robust.kept) == count
+        if count > 20:
+            robust.step()
+
+
+def test_a_saved_loss_goes_on_where_it_stood(tmp_path):
+    def build():
+        return RobustLoss(nn.CrossEntropyLoss(WEIGHTS.clone()), 0.4, ramp=4, rows=100)
+
+    robust, ids = build(), torch.arange(60, 100)
+    robust(*classes(), rows=ids)
+    robust.step()
+    torch.save(robust.state_dict(), tmp_path / "state.pt")
+    again = build()
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert (again.T, again.rate) == (2, 0.2)
+    for loss in (robust, again, copy.deepcopy(again)):
+        loss(*classes(1), rows=ids)
+    for name, column in robust.ledger.tensors().items():
+        assert torch.equal(column, again.ledger.tensors()[name])
+    assert robust.ledger.judged[60:].tolist() == [2] * 40
+    assert robust.ledger.judged[:60].sum() == 0
+
+
+# The ledger and the figures.
+
+
+def test_the_ledger_counts_what_was_judged_and_dropped():
+    outputs, targets = classes()
+    outputs = outputs.detach().clone()
+    targets[5], outputs[5] = -100, torch.nan  # neither its label nor its score counts
+    ids = torch.randperm(90)[:ROWS]
+    robust = RobustLoss(F.cross_entropy, 0.5, rows=90)
+    robust(outputs, targets, rows=ids)
+    assert robust.ledger.judged.sum() == 39
+    assert robust.ledger.dropped.sum() == 39 - 19
+    assert [column[ids[5]] for column in robust.ledger.tensors().values()] == [0, 0, 0, 0]
+    assert (robust.ledger.dropped[ids[robust.kept]] == 0).all()
+    torch.testing.assert_close(robust.ledger.mean_score[ids[0]], robust.scores[0])
+    before = robust.ledger.judged.clone()
+    robust.eval()(outputs, targets, rows=ids)
+    assert torch.equal(robust.ledger.judged, before)
+
+
+def test_agreement_is_the_share_of_kept_labels_that_are_predicted():
+    outputs, targets = classes()
+    for ignored in (0, 5):
+        targets[:ignored] = -100
+        robust = RobustLoss(F.cross_entropy, 0.3)
+        robust(outputs, targets)
+        right = outputs.argmax(1) == targets
+        torch.testing.assert_close(robust.agreement, right[robust.kept].float().mean())
+
+
+def test_balanced_keeps_some_of_every_class():
+    outputs, targets = classes()
+    targets[:] = 0
+    targets[:4] = 1  # few, and all with a large loss
+    outputs = outputs.detach().clone()
+    outputs[:, 0] += 9.0
+    robust = RobustLoss(F.cross_entropy, 0.5)
+    robust(outputs, targets)
+    assert (targets[robust.kept] == 1).sum() == 0
+    robust = RobustLoss(F.cross_entropy, 0.5, balanced=True)
+    robust(outputs, targets)
+    assert (targets[robust.kept] == 1).sum() == 2
+
+
+# Half precision, compilers, accumulation.
+
+
+def test_autocast_ranks_in_single_precision():
+    torch.manual_seed(0)
+    network, inputs = nn.Linear(6, CLASSES), torch.randn(ROWS, 6)
+    targets = classes()[1]
+    robust = RobustLoss(F.cross_entropy, 0.3)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = network(inputs)
+        loss = robust(outputs, targets)
+    assert outputs.dtype == torch.bfloat16
+    assert robust.scores.dtype == torch.float32
+    loss.backward()
+    assert network.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "weighted", "mse", "l1", "images"])
+def test_it_compiles_in_one_graph(name):
+    criterion, batch = CRITERIA[name]
+    torch._dynamo.reset()
+    robust = RobustLoss(criterion, 0.3)
+    compiled = torch.compile(robust, fullgraph=True, backend="aot_eager")
+    outputs, targets = batch()
+    for rows in (ROWS, 30, 20):
+        found, kept = compiled(outputs[:rows], targets[:rows]), robust.kept
+        expected = robust(outputs[:rows], targets[:rows])
+        torch.testing.assert_close(found, expected)
+        assert kept.tolist() == robust.kept.tolist()
+        torch.testing.assert_close(gradient(found, outputs), gradient(expected, outputs))
+
+
+def test_micro_batches_are_trimmed_one_by_one():
+    outputs, targets = numbers()
+    robust = RobustLoss(F.mse_loss, 0.25)
+    losses = [robust(outputs[part], targets[part]) for part in (slice(0, 20), slice(20, 40))]
+    gradient_of_both = gradient(sum(losses) / 2, outputs)
+    assert [(gradient_of_both[part] != 0).any(1).sum() for part in (slice(0, 20), slice(20, 40))] == [15, 15]
+
+
+# Bad input: one error, before any weight changes.
+
+
+def reduces(outputs, targets):
+    return F.cross_entropy(outputs, targets)
+
+
+REFUSED_WHEN_BUILT = {
+    "rate": ({"drop_rate": 1.0}, "drop_rate is 1.0"),
+    "rate text": ({"drop_rate": "0.3"}, "drop_rate is '0.3'"),
+    "rate function": ({"drop_rate": lambda T: -1.0}, "drop_rate is -1.0"),
+    "ramp and function": ({"drop_rate": lambda T: 0.1, "ramp": 3}, "ramp is for"),
+    "ramp": ({"ramp": -1}, "ramp is -1"),
+    "score": ({"score": "gradients"}, "score is 'gradients'"),
+    "unit": ({"unit": "pixel"}, "unit is 'pixel', but must be 'row' or 'element'"),
+    "rows": ({"rows": 0}, "rows is 0"),
+    "criterion": ({"criterion": "mse"}, "criterion is 'mse'"),
+    "pos_weight": (
+        {"criterion": nn.BCEWithLogitsLoss(pos_weight=torch.ones(3)), "unit": "element"},
+        "has a pos_weight for each column",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED_WHEN_BUILT.values(), ids=REFUSED_WHEN_BUILT)
+def test_bad_arguments_are_refused_at_once(arguments, message):
+    with pytest.raises(InputError, match=message):
+        RobustLoss(**({"criterion": F.cross_entropy, "drop_rate": 0.3} | arguments))
+
+
+REFUSED_WHEN_CALLED = {
+    "reduces": (RobustLoss(reduces, 0.3), classes, "a loss per row is needed"),
+    "rows differ": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(4, 2), torch.ones(3, 2)), "first dimension"),
+    "broadcast": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(4, 1), torch.ones(4)), "element by element"),
+    "label": (RobustLoss(F.cross_entropy, 0.3), lambda: (torch.ones(2, 3), torch.tensor([0, 7])), r"targets\[1\] is 7"),
+    "empty": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(0, 1), torch.ones(0, 1)), "at least one row"),
+    "balanced numbers": (RobustLoss(F.mse_loss, 0.3, balanced=True), numbers, "a class for each row"),
+    "balanced images": (RobustLoss(F.cross_entropy, 0.3, balanced=True), partial(classes, 0, 3), "a class for each"),
+    "devices": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(2), torch.ones(2, device="meta")), "on cpu, but"),
+}
+
+
+@pytest.mark.parametrize(("robust", "batch", "message"), REFUSED_WHEN_CALLED.values(), ids=REFUSED_WHEN_CALLED)
+def test_bad_batches_are_refused(robust, batch, message):
+    with pytest.raises(InputError, match=message):
+        robust(*batch())
+
+
+def test_row_numbers_are_checked_against_the_ledger():
+    batch = numbers()
+    with pytest.raises(InputError, match="There is no ledger"):
+        RobustLoss(F.mse_loss, 0.3)(*batch, rows=torch.arange(ROWS))
+    robust = RobustLoss(F.mse_loss, 0.3, rows=ROWS)
+    for wrong, message in ((torch.arange(1, ROWS + 1), "from 1 to 40"), (torch.arange(3), "rows has 3 entries")):
+        with pytest.raises(InputError, match=message):
+            robust(*batch, rows=wrong)
+    assert robust.ledger.judged.sum() == 0
+
+
+def test_nothing_can_be_told_before_the_first_batch():
+    with pytest.raises(InputError, match="Nothing was judged yet"):
+        _ = RobustLoss(F.mse_loss, 0.3).kept

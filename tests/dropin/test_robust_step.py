@@ -1,0 +1,122 @@
+"""robust_step: what the methods do, for a network and an optimizer of one's own."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from gradsieve import METHODS, robust_step
+from gradsieve.errors import InputError
+
+ROWS = 24
+
+
+def network(seed=0, norm=True):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8) if norm else nn.Identity(), nn.ReLU(), nn.Linear(8, 3))
+
+
+def batch(task="classification"):
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(ROWS, 6, generator=draw)
+    if task == "classification":
+        return inputs, torch.randint(3, (ROWS,), generator=draw)
+    return inputs, torch.randn(ROWS, 3, generator=draw)
+
+
+def gradients(model):
+    return [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_every_method_steps_as_it_does_in_our_loop(name, task):
+    method = METHODS[name]
+    if task not in method.tasks:
+        return
+    criterion = F.cross_entropy if task == "classification" else F.mse_loss
+    models = [network(seed) for seed in range(method.networks)]
+    others = copy.deepcopy(models)
+    inputs, targets = batch(task)
+    found = robust_step(
+        models if len(models) > 1 else models[0], inputs, targets, criterion=criterion, drop_rate=0.3, method=name
+    )
+    rule = method(criterion)
+    expected = rule.step(others, inputs, targets, 0.3)
+    for other in others:
+        rule.finish(other)
+    assert [each.kept.tolist() for each in found] == [each.kept.tolist() for each in expected]
+    for model, other in zip(models, others, strict=True):
+        torch.testing.assert_close(gradients(model), gradients(other), rtol=0, atol=0)
+
+
+def test_the_second_pass_keeps_dropped_rows_out_of_batchnorm():
+    inputs, targets = batch("regression")
+    targets[:4] = 100.0
+    inputs[:4] = 100.0
+    model, plain = network(), network()
+    robust_step(model, inputs, targets, criterion=F.mse_loss, drop_rate=0.2)
+    plain(inputs)
+    assert model[1].running_mean.abs().max() < 1 < plain[1].running_mean.abs().max()
+
+
+def test_gradients_add_up_as_those_of_backward_do():
+    model, once = network(norm=False), network(norm=False)
+    robust_step(once, *batch(), criterion=F.cross_entropy, drop_rate=0.3)
+    for _ in range(2):
+        robust_step(model, *batch(), criterion=F.cross_entropy, drop_rate=0.3)
+    torch.testing.assert_close(gradients(model), [2 * gradient for gradient in gradients(once)])
+
+
+def test_an_optimizer_of_ones_own_learns_through_wrong_targets():
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(400, 6, generator=draw)
+    truth = inputs @ torch.randn(6, 3, generator=draw)
+    given = truth.clone()
+    given[:80] = 40.0
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    for _ in range(150):
+        optimizer.zero_grad()
+        robust_step(model, inputs, given, criterion=F.mse_loss, drop_rate=0.2)
+        optimizer.step()
+    assert F.mse_loss(model(inputs), truth) < 1e-3
+
+
+REFUSED = {
+    "rate": ({"drop_rate": 1.5}, "drop_rate is 1.5"),
+    "method": ({"method": "prl"}, "There is no method 'prl'"),
+    "option": ({"passses": "index"}, "There is no option of prl-l 'passses'. Did you mean 'passes'"),
+    "option value": ({"passes": "twice"}, "passes is 'twice'"),
+    "task": ({"method": "huber"}, "huber is made for regression"),
+    "two": ({"method": "co-prl-l"}, "co-prl-l trains 2 networks, but models has 1"),
+    "level": ({"method": "spl", "level": "data"}, "a step sees a batch"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_choices_are_refused(arguments, message):
+    model = network()
+    with pytest.raises(InputError, match=message):
+        robust_step(model, *batch(), **({"criterion": F.cross_entropy, "drop_rate": 0.3} | arguments))
+    assert gradients(model) == [None] * 6
+
+
+def test_bad_batches_are_refused():
+    inputs, targets = batch()
+    model = network()
+    same = "the same network twice"
+    for models, rows, labels, message in (
+        (model, inputs[:3], targets, "inputs has 3 rows, but targets 24"),
+        (model, inputs[:0], targets[:0], "inputs is empty"),
+        (model, inputs.numpy(), targets, "inputs is a ndarray"),
+        (model, inputs, torch.tensor(1), "targets is of shape"),
+        (model, inputs, targets.to("meta"), "on cpu, meta"),
+        ([model, model], inputs, targets, same),
+    ):
+        method = "co-prl-l" if message is same else "prl-l"
+        with pytest.raises(InputError, match=message):
+            robust_step(models, rows, labels, criterion=F.cross_entropy, drop_rate=0.3, method=method)
+    assert gradients(model) == [None] * 6

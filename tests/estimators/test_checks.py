@@ -1,0 +1,26 @@
+"""Every check that scikit-learn has for estimators, for every way of choosing rows, with no expected failure."""
+
+import pytest
+import torch
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gradsieve import RobustClassifier, RobustRegressor
+
+METHODS = ("standard", "spl", "prl-l", "co-prl-l")
+# As small as can pass: the checks fit a few hundred times, and some of them ask for a good fit.
+SMALL = {"hidden": (16,), "epochs": 15, "learning_rate": 0.02}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@parametrize_with_checks(
+    [kind(method, **SMALL) for kind in (RobustClassifier, RobustRegressor) for method in METHODS],
+)
+def test_every_check_of_scikit_learn(estimator, check):
+    check(estimator)

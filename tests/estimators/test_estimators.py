@@ -1,0 +1,269 @@
+"""The estimators on real data, in scikit-learn's own company, and what they promise about rows and weights."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from gradsieve import RobustClassifier, RobustRegressor
+from gradsieve.errors import InputError
+from gradsieve.models.mlp import mlp
+
+quick = {"hidden": (32,), "epochs": 15, "learning_rate": 5e-3, "random_state": 0}
+
+
+def wrong_digits(share=0.4, seed=0):
+    """Digits, a share of the training labels moved to the next class."""
+    X, y = load_digits(return_X_y=True)
+    X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
+    random = np.random.default_rng(seed)
+    is_wrong = random.random(len(y_train)) < share
+    return X_train, np.where(is_wrong, (y_train + 1) % 10, y_train), X_test, y_test, is_wrong
+
+
+def wrong_line(rows=400, outputs=1, share=0.3, seed=0):
+    """Targets that are linear in the inputs, a share of them replaced by noise a thousand times as large."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(rows, 5))
+    y = X @ random.normal(size=(5, outputs)) + 100
+    is_wrong = np.arange(rows) < share * rows
+    given = y.copy()
+    given[is_wrong] = random.uniform(-1e4, 1e4, (is_wrong.sum(), outputs))
+    return X, given, y, is_wrong
+
+
+def test_wrong_labels_are_survived_and_found():
+    X, y, X_test, y_test, is_wrong = wrong_digits()
+    robust = RobustClassifier(drop_rate=0.4, epochs=60, hidden=(128,), random_state=0).fit(X, y)
+    plain = RobustClassifier("standard", epochs=60, hidden=(128,), random_state=0).fit(X, y)
+    assert robust.score(X_test, y_test) > plain.score(X_test, y_test) + 0.1
+    assert robust.corruption_rate_ == 0.4
+    assert plain.corruption_rate_ == 0
+    assert plain.kept_.all()
+    assert robust.kept_.sum() == int(0.6 * len(y))
+    assert is_wrong[~robust.kept_].mean() > 0.8
+    assert robust.row_scores_[is_wrong].mean() > 2 * robust.row_scores_[~is_wrong].mean()
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_wrong_targets_are_survived_and_found(outputs):
+    X, given, y, is_wrong = wrong_line(outputs=outputs)
+    # More than are wrong: some batches hold more of them than the whole table does.
+    model = RobustRegressor(drop_rate=0.4, epochs=60, random_state=0).fit(X, given)
+    assert model.score(X[~is_wrong], y[~is_wrong]) > 0.9
+    assert not (model.kept_ & is_wrong).any()
+    assert model.predict(X).shape == y.shape
+    assert model.predict(X).dtype == np.float64
+
+
+def test_a_column_of_targets_comes_back_as_one():
+    X, given, _, _ = wrong_line()
+    assert RobustRegressor(**quick).fit(X, given.ravel()).predict(X).shape == (400,)
+
+
+def test_pipeline_grid_clone_and_pickle():
+    X, y = load_diabetes(return_X_y=True)
+    grid = GridSearchCV(
+        make_pipeline(StandardScaler(), RobustRegressor(**quick)),
+        {"robustregressor__drop_rate": np.array([0.0, 0.2]), "robustregressor__epochs": np.array([5, 20])},
+        cv=2,
+    ).fit(X, y)
+    assert grid.best_score_ > 0.2
+    model = grid.best_estimator_[-1]
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert clone(model).get_params() == model.get_params()
+    assert model.n_features_in_ == 10
+
+
+@pytest.mark.parametrize("method", ["prl-l", "co-prl-l", "standard"])
+def test_the_order_of_the_rows_makes_no_difference(method):
+    X, y, X_test, *_ = wrong_digits()
+    X, y = X[:200], y[:200]
+    order = np.random.default_rng(1).permutation(len(X))
+    first = RobustClassifier(method, **quick).fit(X, y)
+    second = RobustClassifier(method, **quick).fit(X[order], y[order])
+    np.testing.assert_array_equal(first.predict_proba(X_test), second.predict_proba(X_test))
+    np.testing.assert_array_equal(first.row_scores_[order], second.row_scores_)
+    np.testing.assert_array_equal(first.kept_[order], second.kept_)
+
+
+def test_whole_weights_are_copies_and_weight_zero_is_absence():
+    X, given, _, _ = wrong_line(rows=60)
+    weights = np.random.default_rng(0).integers(0, 4, len(X))
+    weighted = RobustRegressor(**quick).fit(X, given, sample_weight=weights)
+    repeated = RobustRegressor(**quick).fit(X.repeat(weights, 0), given.repeat(weights, 0))
+    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+    assert np.isnan(weighted.row_scores_[weights == 0]).all()
+    assert not weighted.kept_[weights == 0].any()
+
+
+def test_fractional_weights_are_relative():
+    X, given, y, is_wrong = wrong_line()
+    weights = np.where(is_wrong, 1e-6, 0.5)
+    model = RobustRegressor("standard", epochs=60, random_state=0).fit(X, given, sample_weight=weights)
+    assert model.score(X[~is_wrong], y[~is_wrong]) > 0.9
+    scaled = RobustRegressor("standard", epochs=60, random_state=0).fit(X, given, sample_weight=weights * 1024)
+    np.testing.assert_array_equal(model.predict(X), scaled.predict(X))
+
+
+def test_a_seed_repeats_and_another_differs():
+    X, y = load_diabetes(return_X_y=True)
+    fit = lambda seed: RobustRegressor(**quick | {"random_state": seed}).fit(X, y).predict(X)  # noqa: E731
+    np.testing.assert_array_equal(fit(1), fit(1))
+    assert not np.array_equal(fit(1), fit(2))
+
+
+def test_early_stopping_goes_back_to_the_best_weights():
+    X, y = load_diabetes(return_X_y=True)
+    model = RobustRegressor(
+        drop_rate=0.1, early_stopping=True, epochs=200, ramp=1, n_iter_no_change=5, learning_rate=0.01, random_state=0
+    ).fit(X, y)
+    scores = [record["validation"] for record in model.history_]
+    assert len(scores) < 200
+    assert len(scores) - 1 - int(np.argmin(scores)) == 5
+    assert np.isfinite(model.row_scores_).all()  # those of held-out rows too
+
+
+def test_the_validation_score_is_the_trimmed_loss():
+    """Held-out targets are as wrong as the others: they must not decide."""
+    X, given, _, _ = wrong_line(rows=500, share=0.2)
+    model = RobustRegressor(drop_rate=0.3, early_stopping=True, epochs=20, random_state=0).fit(X, given)
+    assert model.history_[-1]["validation"] < 1  # the wrong ones would make it millions
+
+
+class Tiny(nn.Module):
+    """A network of the user's, which knows single precision only."""
+
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.layer = nn.Linear(features, outputs)
+
+    def forward(self, inputs):
+        return self.layer(inputs + torch.zeros(1, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("method", ["prl-l", "co-prl-l"])
+@pytest.mark.parametrize("module", [Tiny(10, 1), lambda shape, outputs: Tiny(shape[0], outputs)])
+def test_a_module_or_its_builder(module, method):
+    X, y = load_diabetes(return_X_y=True)
+    model = RobustRegressor(method, module=module, epochs=60, learning_rate=0.02, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.3
+    assert isinstance(model.module_, Tiny)
+    if method == "co-prl-l":
+        first, second = (network.layer.weight for network in model.modules_)
+        assert not torch.equal(first, second)
+
+
+def test_a_module_is_copied_and_stays_as_it_was():
+    X, y = load_diabetes(return_X_y=True)
+    module = Tiny(10, 1)
+    before = module.layer.weight.clone()
+    RobustRegressor(module=module, epochs=2).fit(X, y)
+    assert torch.equal(module.layer.weight, before)
+
+
+def test_the_callers_random_numbers_are_left_alone():
+    X, y = load_diabetes(return_X_y=True)
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    RobustRegressor(**quick).fit(X, y)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 17, 31])
+@pytest.mark.parametrize("method", ["prl-l", "co-prl-l", "spl", "standard"])
+def test_tiny_tables(rows, method):
+    X, given, _, _ = wrong_line(rows=rows)
+    for batch_size in ("auto", 2, 16):
+        model = RobustRegressor(method, hidden=(4,), epochs=3, batch_size=batch_size).fit(X, given)
+        assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_values_of_any_size(factor):
+    X, given, y, _ = wrong_line(share=0.1)
+    model = RobustRegressor(drop_rate=0.1, epochs=40, random_state=0).fit(X * factor, given * factor)
+    assert np.corrcoef(model.predict(X * factor).ravel() / factor, y.ravel())[0, 1] > 0.9
+
+
+def test_one_target_of_astronomical_size_changes_nothing():
+    X, given, y, is_wrong = wrong_line(share=0.05)
+    given[0] = 1e300
+    model = RobustRegressor(drop_rate=0.1, schedule="constant", epochs=40, random_state=0).fit(X, given)
+    assert not model.kept_[0]
+    assert model.score(X[~is_wrong], y[~is_wrong]) > 0.9
+
+
+def test_constant_columns_and_a_constant_target():
+    X, given, _, _ = wrong_line(share=0)
+    X[:, 1] = 7
+    X[:, 2] = 0.1 + 0.2
+    model = RobustRegressor(epochs=5).fit(X, given)
+    assert np.isfinite(model.predict(X)).all()
+    assert np.abs(RobustRegressor(epochs=40, random_state=0).fit(X, np.full(len(X), 5.0)).predict(X) - 5).max() < 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"drop_rate": 1.0}, "drop_rate is 1.0"),
+        ({"drop_rate": "auto"}, "drop_rate is 'auto'"),
+        ({"method": "prl"}, "Did you mean"),
+        ({"method": "bootstrap"}, "made for classification"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch_size": 1}, "batch_size is 1"),
+        ({"batch_size": "all"}, "batch_size is 'all'"),
+        ({"learning_rate": -1}, "learning_rate is -1"),
+        ({"hidden": 256}, "hidden is 256"),
+        ({"input_clip": 0}, "input_clip is 0"),
+        ({"module": 3}, "module is 3"),
+        ({"module": nn.Linear(3, 1)}, "module cannot read"),
+        ({"module": nn.Linear(10, 2)}, "module answers one row with (1, 2)"),
+        ({"module": nn.Identity()}, "no trainable parameter"),
+        ({"schedule": "ramps"}, "Did you mean"),
+        ({"method_options": {"balanced": True}}, "no classes"),
+        ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction is 1.5"),
+        ({"device": "gpu7"}, "device 'gpu7'"),
+    ],
+)
+def test_bad_parameters(settings, says):
+    X, y = load_diabetes(return_X_y=True)
+    with pytest.raises(InputError) as error:
+        RobustRegressor(**settings).fit(X[:50], y[:50])
+    assert says in str(error.value)
+
+
+def test_bad_rows():
+    X, y = load_digits(return_X_y=True)
+    with pytest.raises(InputError, match="one class"):
+        RobustClassifier(**quick).fit(X, np.zeros(len(X), dtype=int))
+    with pytest.raises(ValueError, match=r"non-zero|0 for every row"):  # scikit-learn's own, where it has one
+        RobustClassifier(**quick).fit(X, y, sample_weight=np.zeros(len(X)))
+    with pytest.raises(ValueError, match="NaN"):
+        RobustClassifier(**quick).fit(np.where(X == 16, np.nan, X), y)
+    with pytest.raises(InputError, match="leaves none"):
+        RobustRegressor(early_stopping=True).fit(X[:2], [1.0, 2.0], sample_weight=[1, 0])
+
+
+def test_verbose_prints_the_last_epoch(capsys):
+    X, y = load_diabetes(return_X_y=True)
+    RobustRegressor(verbose=True, **quick).fit(X, y)
+    assert "epoch 15/15" in capsys.readouterr().out
+
+
+def test_the_default_network_is_the_mlp():
+    X, y = load_diabetes(return_X_y=True)
+    model = RobustRegressor(epochs=1).fit(X, y)
+    assert str(model.module_) == str(mlp((10,), 1, hidden=(256, 256)))
+    builder = partial(mlp, hidden=(8,))
+    assert RobustRegressor(epochs=1, module=builder).fit(X, y).module_[1].out_features == 8

@@ -1,0 +1,380 @@
+"""gradsieve fit and predict: the files of users, from tables to folders of images, and what may be wrong with them."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.preprocessing import OneHotEncoder
+
+from gradsieve.errors import CheckpointError, InputError, RunFolderError
+from gradsieve.files import encoding
+from gradsieve.files.cells import safe_cell
+from gradsieve.files.encoding import encode, learn_categories, learn_columns, learn_number
+from gradsieve.files.fit import fit_file, predict_file
+from gradsieve.files.frame import Frame, read_frame
+from gradsieve.files.model_folder import load_model
+from gradsieve.files.targets import infer_task
+
+EXPAND = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "expand.py"
+
+
+def write_csv(path, header, rows):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def homes(rows=300, seed=0):
+    """Homes with numbers, words and missing cells; the price follows size and town."""
+    random = np.random.default_rng(seed)
+    size, town = random.uniform(20, 200, rows), random.choice(["Rome", "Oslo", "Bonn"], rows)
+    worth = {"Rome": 3.0, "Oslo": 5.0, "Bonn": 2.0}
+    price = [float(s * worth[t]) for s, t in zip(size, town, strict=True)]
+    cells = [[f"{s:.2f}" if random.random() > 0.1 else "", str(t)] for s, t in zip(size, town, strict=True)]
+    return [
+        [*cell, f"{p:.2f}", f"{2 * p:.2f}", "cheap" if p < 300 else "dear"]
+        for cell, p in zip(cells, price, strict=True)
+    ]
+
+
+HEADER = ["size", "town", "price", "rent", "class"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return write_csv(tmp_path_factory.mktemp("homes") / "homes.csv", HEADER, homes())
+
+
+@pytest.fixture(scope="module")
+def model(table, tmp_path_factory):
+    """A folder for tests that only read it."""
+    folder = tmp_path_factory.mktemp("model") / "model"
+    fit_file(table, ["price"], folder, ignore=["rent", "class"], epochs=40, drop_rate=0.05)
+    return folder
+
+
+def test_fit_and_predict_by_the_command(gradsieve, table, tmp_path):
+    fit = gradsieve("fit", table, "--target", "class", "--ignore", "price", "--ignore", "rent", "--out", tmp_path / "m")
+    assert fit.code == 0, fit.err
+    assert "classification of class: 300 rows, 60 dropped" in fit.out
+    done = gradsieve("predict", tmp_path / "m", table, "--out", tmp_path / "new.csv")
+    assert done.code == 0, done.err
+    predicted = [row["class"] for row in read(tmp_path / "new.csv")]
+    assert np.mean([p == row["class"] for p, row in zip(predicted, read(table), strict=True)]) > 0.8
+    assert gradsieve("predict", tmp_path / "m", table).out.startswith("row,class,probability\n1,")
+
+
+def test_json_is_all_that_is_printed(gradsieve, table, tmp_path):
+    done = gradsieve("fit", table, "--target", "price", "--epochs", 2, "--seed", 3, "--json", "--out", tmp_path / "m")
+    summary = json.loads(done.out)
+    assert summary["task"] == "regression"
+    assert summary["seed"] == 3
+    assert "epoch 2/2" in done.err
+
+
+def test_rows_csv_lists_the_suspicious_first(table, model):
+    rows, given = read(model / "rows.csv"), read(table)
+    assert len(rows) == 300
+    assert [*rows[0]] == ["row", "score", "kept", "given", "predicted"]
+    scores = [float(row["score"]) for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    assert [row["kept"] for row in rows] == ["0"] * 15 + ["1"] * 285
+    assert all(float(row["given"]) == float(given[int(row["row"]) - 1]["price"]) for row in rows)
+
+
+def test_the_folder_holds_no_code_and_repeats_bit_for_bit(table, model, tmp_path):
+    assert sorted(path.name for path in model.iterdir()) == ["model.json", "model.safetensors", "rows.csv"]
+    fit_file(table, ["price"], tmp_path / "m", ignore=["rent", "class"], epochs=40, drop_rate=0.05)
+    for name in ("model.safetensors", "rows.csv"):
+        assert (tmp_path / "m" / name).read_bytes() == (model / name).read_bytes()
+    assert json.loads((model / "model.json").read_text())["versions"]["torch"]
+
+
+def test_several_targets(table, tmp_path):
+    fit_file(table, ["price", "rent"], tmp_path / "m", ignore=["class"], epochs=30, drop_rate=0.05)
+    text = predict_file(tmp_path / "m", table)
+    price, rent = np.array([line.split(",")[1:] for line in text.splitlines()[1:]], dtype=float).T
+    assert np.median(np.abs(rent / price - 2)) < 0.1
+    assert "given price,given rent,predicted price,predicted rent" in (tmp_path / "m" / "rows.csv").read_text()
+
+
+def test_columns_are_found_by_name_and_extra_ones_ignored(model, tmp_path):
+    rows = homes()
+    straight = write_csv(tmp_path / "a.csv", HEADER, rows)
+    mixed = write_csv(tmp_path / "b.csv", ["new", "town", "size"], [["x", row[1], row[0]] for row in rows])
+    assert predict_file(model, straight) == predict_file(model, mixed)
+
+
+def test_words_never_seen_and_cells_left_empty_have_predictions(model, tmp_path):
+    new = write_csv(tmp_path / "new.csv", ["size", "town"], [["80", "Atlantis"], ["", "Rome"], ["", ""]])
+    values = [float(line.split(",")[1]) for line in predict_file(model, new).splitlines()[1:]]
+    assert np.isfinite(values).all()
+
+
+def test_missing_columns_are_one_error_with_the_nearest_name(model, tmp_path):
+    new = write_csv(tmp_path / "new.csv", ["sizes", "place"], [["80", "Rome"]])
+    with pytest.raises(InputError, match=r"no column 'size'. Did you mean 'sizes'.* 2 columns are missing: size, town"):
+        predict_file(model, new)
+
+
+def test_text_where_numbers_are_due_at_predict_time(model, tmp_path):
+    new = write_csv(tmp_path / "new.csv", ["size", "town"], [["80", "Rome"], ["big", "Rome"]])
+    with pytest.raises(InputError, match=r"line 3, column size: 'big' is not a finite number"):
+        predict_file(model, new)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "options", "says"),
+    [
+        (["a", "y"], [[i, i % 7 + 0.5] for i in range(50)], {"targets": ["yy"]}, "Did you mean 'y'?"),
+        (["a", "y"], [[i, 5.5] for i in range(50)], {}, "the target y is 5.5 in all 50 rows"),
+        (["a", "y"], [[i, "yes"] for i in range(50)], {}, "one class, 'yes'"),
+        (["a", "y"], [[i, f"name {i}"] for i in range(1000)], {}, "1000 different values in 1000 rows"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)] + [[1, "x"]], {}, "line 52, column y: 'x'"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)] + [["x", 1.5]], {}, "line 52, column a: 'x'"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)] + [["inf", 1.5]], {}, "line 52, column a: 'inf'"),
+        (["a", "y"], [[i, "a"] for i in range(25)] + [[i, "b"] for i in range(25)], {"task": "regression"}, "line 2"),
+        (["a", "y"], [[1, i + 0.5] for i in range(50)], {}, "no column is left"),
+        (["a", "y"], [[i, ""] for i in range(50)], {}, "0 rows have a value in y"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"targets": []}, "--target is missing"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"ignore": ["y"]}, "--ignore names a target"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"task": "ranking"}, "no task 'ranking'"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"method": "prl"}, "no method 'prl'"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"drop_rate": 1.5}, "drop_rate is 1.5"),
+        (["a", "y", "z"], [[i, "a", "b"] for i in range(50)], {"targets": ["y", "z"]}, "line 2, column y: 'a'"),
+        (
+            ["a", "y", "z"],
+            [[i, "a", "b"] for i in range(50)],
+            {"targets": ["y", "z"], "task": "classification"},
+            "names 2 columns",
+        ),
+    ],
+)
+def test_bad_tables(header, rows, options, says, tmp_path):
+    table = write_csv(tmp_path / "bad.csv", header, rows)
+    with pytest.raises(InputError) as error:
+        fit_file(table, options.pop("targets", ["y"]), tmp_path / "m", epochs=1, **options)
+    assert says in str(error.value)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("name", ["data.txt", "none.csv"])
+def test_files_that_cannot_be_read(name, tmp_path):
+    (tmp_path / "data.txt").write_text("a,y\n1,2\n")
+    with pytest.raises(InputError):
+        fit_file(tmp_path / name, ["y"], tmp_path / "m")
+
+
+def test_nothing_is_written_over(table, model, tmp_path):
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    with pytest.raises(RunFolderError, match="nothing is written over"):
+        fit_file(table, ["price"], model, epochs=1)
+    (tmp_path / "taken.csv").write_text("mine")
+    with pytest.raises(RunFolderError, match="nothing is written over"):
+        predict_file(model, table, tmp_path / "taken.csv")
+    assert (tmp_path / "taken.csv").read_text() == "mine"
+    assert before == {path.name: path.read_bytes() for path in model.iterdir()}
+
+
+def test_no_damage_goes_unnoticed(model, tmp_path):
+    """Bit flips in and truncations of both files, and other JSON."""
+    random = np.random.default_rng(0)
+    expected = json.loads((model / "model.json").read_text())
+    for name in ("model.json", "model.safetensors"):
+        content = (model / name).read_bytes()
+        damaged = [content[: int(random.integers(len(content)))] for _ in range(8)]
+        for _ in range(60):
+            flipped = bytearray(content)
+            flipped[random.integers(len(content))] ^= 1 << random.integers(8)
+            damaged.append(bytes(flipped))
+        damaged += [b"", b"[]", b"{}", b'{"format": 1}', b"null"]
+        for number, bad in enumerate(damaged):
+            folder = tmp_path / f"{name}-{number}"
+            shutil.copytree(model, folder)
+            (folder / name).write_bytes(bad)
+            try:
+                load_model(folder)
+            except CheckpointError:
+                continue
+            # A flip in white space, or in how a character is escaped, changes nothing that is said.
+            assert name == "model.json"
+            assert json.loads(bad) == expected
+
+
+def test_a_folder_that_is_no_model(tmp_path, table):
+    with pytest.raises(RunFolderError, match="not a model folder"):
+        predict_file(tmp_path, table)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1"])
+def test_text_that_a_spreadsheet_would_run_is_neutralised(text):
+    assert safe_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize(("value", "cell"), [(-1.5, "-1.5"), ("-1.5", "-1.5"), ("+3", "+3"), (7, "7"), ("a=b", "a=b")])
+def test_numbers_stay_numbers(value, cell):
+    assert safe_cell(value) == cell
+
+
+def test_hostile_classes_are_neutralised_in_what_is_written(tmp_path):
+    rows = [[i % 2 + 0.1 * (i % 5), "=cmd()" if i % 2 else "@x"] for i in range(60)]
+    table = write_csv(tmp_path / "t.csv", ["a", "y"], rows)
+    fit_file(table, ["y"], tmp_path / "m", epochs=20)
+    assert {row["given"] for row in read(tmp_path / "m" / "rows.csv")} == {"'=cmd()", "'@x"}
+    assert ",'=cmd()," in predict_file(tmp_path / "m", table)
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (np.arange(100) % 3, "classification"),
+        (np.arange(100) % 3 + 0.5, "regression"),
+        (np.arange(100), "regression"),
+        (np.array(["a", "b"] * 50, dtype=object), "classification"),
+        (np.array([0, 1]), "classification"),
+    ],
+)
+def test_the_task_follows_from_the_target(values, task):
+    values = values if values.dtype == object else values.astype(float)
+    assert infer_task(Frame(Path("x"), {"y": values}), ["y"]) == task
+
+
+def test_categories_are_those_of_scikit_learns_encoder():
+    random = np.random.default_rng(0)
+    words = np.array([f"w{int(n)}" for n in random.exponential(30, 2000)], dtype=object)
+    frame = Frame(Path("x"), {"w": words})
+    column = learn_categories(frame, "w", print)
+    theirs = OneHotEncoder(
+        max_categories=encoding.MOST_CATEGORIES, handle_unknown="infrequent_if_exist", sparse_output=False
+    ).fit(words[:, None])
+    assert column.has_other
+    # Which of two words that are equally rare keeps its column is either's choice: compare those above.
+    ours, expected = encode(frame, [column], 3.0), theirs.transform(words[:, None])
+    assert ours.shape == expected.shape
+    assert (ours.sum(1) == 1).all()
+    np.testing.assert_array_equal(np.sort(ours.sum(0)), np.sort(expected.sum(0)))
+    new = Frame(Path("x"), {"w": np.array(["never"], dtype=object)})
+    np.testing.assert_array_equal(encode(new, [column], 3.0), theirs.transform([["never"]]))
+
+
+def test_missing_numbers_are_the_median_and_say_so():
+    frame = Frame(Path("x"), {"n": np.array([1.0, 2, 3, 4, 100, np.nan])})
+    column = learn_number(frame, "n", print)
+    assert encode(frame, [column], 3.0)[-1].tolist() == [0, 1]
+    assert encoding.from_json(json.loads(json.dumps(encoding.to_json([column])))) == [column]
+
+
+def test_columns_that_tell_nothing_are_left_out_with_a_note():
+    names = {"id": np.array([f"r{i}" for i in range(9)], dtype=object), "one": np.ones(9), "n": np.arange(9.0)}
+    notes = []
+    columns = learn_columns(Frame(Path("x"), names), names, (), notes.append)
+    assert [column.name for column in columns] == ["n"]
+    assert len(notes) == 2
+
+
+def test_codes_can_be_categories(tmp_path):
+    table = write_csv(tmp_path / "t.csv", ["zip", "y"], [[i % 3 * 1000, [0.5, 9.5, 2.5][i % 3]] for i in range(90)])
+    fit_file(table, ["y"], tmp_path / "m", categorical=["zip"], epochs=1)
+    assert load_model(tmp_path / "m").columns[0].categories == ["0", "1000", "2000"]
+
+
+def test_rows_without_a_target_are_left_out(tmp_path):
+    rows = [[i, "" if i % 10 == 0 else i * 0.5] for i in range(100)]
+    notes = []
+    fit_file(write_csv(tmp_path / "t.csv", ["a", "y"], rows), ["y"], tmp_path / "m", epochs=1, note=notes.append)
+    assert notes == ["10 rows are left out: they have no target"]
+    assert {int(row["row"]) for row in read(tmp_path / "m" / "rows.csv")} == {i + 1 for i in range(100) if i % 10}
+
+
+def test_npz(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    np.savez(tmp_path / "d.npz", x=X[:1000], y=y[:1000])
+    np.savez(tmp_path / "new.npz", x=X[1000:1200])
+    summary = fit_file(tmp_path / "d.npz", ["y"], tmp_path / "m", epochs=10)
+    assert summary["task"] == "classification"
+    text = predict_file(tmp_path / "m", tmp_path / "new.npz")
+    predicted = [int(line.split(",")[1]) for line in text.splitlines()[1:]]
+    assert np.mean(predicted == y[1000:1200]) > 0.8
+
+
+def test_npz_with_pickles_is_refused(tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.array([{}, []], dtype=object))
+    with pytest.raises(InputError, match="plain arrays"):
+        read_frame(tmp_path / "d.npz")
+
+
+def test_npz_of_many_targets_and_of_odd_lengths(tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.eye(50), y=np.random.default_rng(0).normal(size=(50, 2)))
+    assert fit_file(tmp_path / "d.npz", ["y"], tmp_path / "m", epochs=1)["target"] == ["y_0", "y_1"]
+    np.savez(tmp_path / "e.npz", x=np.eye(50), y=np.ones(49))
+    with pytest.raises(InputError, match="different numbers of rows"):
+        read_frame(tmp_path / "e.npz")
+
+
+def test_parquet_reads_as_csv_does(table, model, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    rows = read(table)
+    columns = {
+        "size": pa.array([float(row["size"]) if row["size"] else None for row in rows]),
+        "town": pa.array([row["town"] for row in rows]).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    assert predict_file(model, tmp_path / "t.parquet") == predict_file(model, table)
+
+
+def test_an_extra_that_is_not_installed_is_named(tmp_path):
+    """A process in which pyarrow cannot be imported."""
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from pathlib import Path\nfrom gradsieve.files.frame import read_frame\n"
+        "from gradsieve.errors import MissingExtraError\n"
+        "try:\n    read_frame(Path('t.parquet'))\nexcept MissingExtraError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert 'Reading Parquet needs pyarrow: pip install "gradsieve[data]"' in done.stdout, done.stderr
+
+
+def test_a_folder_of_class_folders(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    random = np.random.default_rng(0)
+    for number in range(60):
+        name = ("dark", "light")[number % 2]
+        (tmp_path / "data" / name).mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 100, (20, 24, 3)) + 120 * (number % 2)
+        image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "data" / name / f"{number}.png")
+    fit_file(tmp_path / "data", [], tmp_path / "m", epochs=3, drop_rate=0.1)
+    text = predict_file(tmp_path / "m", tmp_path / "data")
+    assert all(line.split(",")[0].startswith(line.split(",")[1]) for line in text.splitlines()[1:])
+    assert text.startswith("row,folder,probability\ndark/")
+    with pytest.raises(InputError, match="Leave --target out"):
+        fit_file(tmp_path / "data", ["y"], tmp_path / "m2")
+    (tmp_path / "data" / "dark" / "x.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match=r"x\.png cannot be read"):
+        fit_file(tmp_path / "data", [], tmp_path / "m2")
+    (tmp_path / "data" / "top.png").write_bytes(b"")
+    with pytest.raises(InputError, match="lies in no class folder"):
+        fit_file(tmp_path / "data", [], tmp_path / "m2")
+
+
+@pytest.mark.skipif(not EXPAND.exists(), reason="the packed real data is not here")
+def test_a_real_table(tmp_path):
+    command = [sys.executable, str(EXPAND), "--to", str(tmp_path), "power_plant"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    fit_file(tmp_path / "power_plant.csv", ["PE"], tmp_path / "m", epochs=10)
+    rows = read(tmp_path / "m" / "rows.csv")
+    given, predicted = (np.array([float(row[name]) for row in rows]) for name in ("given", "predicted"))
+    assert 1 - ((given - predicted) ** 2).sum() / ((given - given.mean()) ** 2).sum() > 0.92

@@ -6,7 +6,8 @@
 The callback is needed for a rate that changes, and for the figures in the log.
 """
 
-# pyright: reportMissingImports=false  # the framework is an extra
+# The framework is an extra.
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

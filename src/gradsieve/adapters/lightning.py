@@ -8,7 +8,8 @@
 Lightning itself moves the loss, saves it in checkpoints, and puts it in eval mode to validate.
 """
 
-# pyright: reportMissingImports=false  # the framework is an extra
+# The framework is an extra.
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from collections.abc import Iterator

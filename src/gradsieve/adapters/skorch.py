@@ -9,7 +9,8 @@ skorch puts the loss in eval mode to validate, and can search over ``criterion__
 outputs into probabilities from the type of the criterion, which it does not know here: hence the last argument.
 """
 
-# pyright: reportMissingImports=false  # the framework is an extra
+# The framework is an extra.
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,5 @@
 """Robust regression on four tables: clean-test R2 with 30 % of the training targets corrupted.
 
-    python /work/shared/data/expand.py --to data california_housing naval_propulsion power_plant kin8nm
     python benchmarks/tables.py --data-dir data --out runs/tables                # hours on two cores
     python benchmarks/tables.py --data-dir data --out runs/tables --rows 4000 --epochs 40
 

@@ -10,6 +10,12 @@ import pytest
 # Small tensors gain nothing from threads, and threads that wait for each other on busy cores cost minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; processes that tests start inherit it
 
+import torch
+
+if not torch.cuda.is_available():
+    # Triton then interprets the kernels, if it is told so before anybody imports it.
+    os.environ["TRITON_INTERPRET"] = "1"
+
 
 class Answer(NamedTuple):
     code: int

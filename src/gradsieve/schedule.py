@@ -40,6 +40,11 @@ def constant(T: int, drop_rate: float, ramp: int) -> float:
     return drop_rate
 
 
+def linear_decay(T: int, length: int, rate: float) -> float:
+    """A learning rate that falls linearly to 0 over the last 60 % of ``length`` epochs."""
+    return rate * min(1.0, (length - T + 1) / length / 0.6)
+
+
 def find_schedule(name: str) -> Schedule:
     """A schedule of the table, or the user's own function at ``"module:function"``."""
     function = SCHEDULES[name]

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradsieve.counts import check_rate, exact
+from gradsieve.data.validate import check_count
 from gradsieve.dropin.trimmed_loss import (
     Score,
     Share,
@@ -92,14 +93,16 @@ class RobustLoss(nn.Module):
         self.last: Judgement | None = None
         self.has_ledger = rows is not None
         if rows is not None:
-            for name, column in Ledger.empty(check_number("rows", rows)).tensors().items():
+            check_count("rows", rows, 1)
+            for name, column in Ledger.empty(rows).tensors().items():
                 self.register_buffer(name, column)
 
     # The schedule.
 
     def at(self, T: int) -> None:
         """Take the drop rate of time ``T``, counted from 1."""
-        rate = check_rate("drop_rate", self.rate_at(check_number("T", T)))
+        check_count("T", T, 1)
+        rate = check_rate("drop_rate", self.rate_at(T))
         share = 1 - exact(rate)
         self.T, self.rate, self.share = T, rate, Share(share.numerator, share.denominator)
 
@@ -223,7 +226,8 @@ def rate_function(drop_rate: float | RateAt, ramp: int) -> RateAt:
             raise InputError("ramp is for a drop_rate that is a number; this one is a function of T already.")
         return drop_rate
     check_rate("drop_rate", drop_rate)
-    return partial(rising, drop_rate=drop_rate, ramp=check_number("ramp", ramp, least=0))
+    check_count("ramp", ramp, 0)
+    return partial(rising, drop_rate=drop_rate, ramp=ramp)
 
 
 def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
@@ -243,12 +247,6 @@ def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InputError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}.")
-
-
-def check_number(name: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is {value!r}, but must be a whole number from {least} up.")
-    return value
 
 
 def check_classes(targets: Tensor) -> Tensor:

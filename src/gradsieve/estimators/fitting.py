@@ -27,6 +27,7 @@ from gradsieve.errors import GradsieveError, InputError
 from gradsieve.estimators.rows import batch_rows, canonical_order, visits
 from gradsieve.method import Method, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
+from gradsieve.schedule import linear_decay
 from gradsieve.schedule import plan as plan_rates
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.loss_gradient import loss_gradient_norm
@@ -35,10 +36,10 @@ from gradsieve.training.feed import Feed, as_float, epoch_order
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.loop import reproducible
 from gradsieve.training.setting import CRITERIA, choose_device, make_optimizer, place, set_learning_rate
+from gradsieve.training.update import update
 
 DROP_RATE = 0.2
 PREDICT_ROWS = 4096  # a forward
-DECAY = 0.6  # the last part of the epochs, over which the learning rate falls to 0
 
 _default_generator = threading.Lock()  # estimators may be fitted in threads, and weights come from one generator
 
@@ -81,7 +82,7 @@ class Plan:
 
     def learning_rate_of(self, epoch: int) -> float:
         """Constant at first, then falling linearly to 0."""
-        return self.learning_rate * min(1.0, (self.epochs - epoch + 1) / self.epochs / DECAY)
+        return linear_decay(epoch, self.epochs, self.learning_rate)
 
     def make_method(self) -> Method:
         return make_method(self.method, METHODS, CRITERIA[self.task], self.task, self.method_options)
@@ -231,12 +232,8 @@ class Trainer:
         order = epoch_order(self.plan.seed, epoch, self.epoch_rows(epoch, rate)).to(self.feed.device)
         total, steps = torch.zeros((), dtype=torch.float64, device=self.feed.device), 0
         for batch in self.feed.batches(order, batch_rows(len(order), self.plan.batch_size)):
-            for optimizer in self.optimizers:
-                optimizer.zero_grad()
-            selections = self.method.step(self.networks, batch.inputs, batch.targets, rate)
-            for network, optimizer, selection in zip(self.networks, self.optimizers, selections, strict=True):
-                self.method.finish(network)
-                optimizer.step()
+            selections = update(self.method, self.networks, self.optimizers, batch.inputs, batch.targets, rate)
+            for selection in selections:
                 self.ledger.record(batch.rows, selection.scores, selection.kept)
                 total += selection.loss
                 steps += 1

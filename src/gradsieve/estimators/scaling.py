@@ -16,7 +16,7 @@ from gradsieve.errors import InputError
 
 Array = NDArray[Any]  # float32 or float64
 
-CLIP = 3.0  # interquartile ranges; docs/estimators.md has what 3, 6 and 10 gave
+CLIP = 3.0  # interquartile ranges; docs/estimators.md has what 3 and 10 gave
 NORMAL_IQR = 1.3489795003921634  # of a normal distribution with standard deviation 1
 FAR = 5.0  # robust standard deviations: where rows are dropped, no target pulls harder than one as far away as this
 FARTHEST = 1e15  # beyond it a target leaves float32 once squared

@@ -20,7 +20,7 @@ import torch
 from gradsieve.counts import check_rate
 from gradsieve.errors import InputError
 from gradsieve.experiments.floors import make_floor
-from gradsieve.experiments.parts import make_parts
+from gradsieve.experiments.parts import make_parts, void
 from gradsieve.experiments.peers import PEERS
 from gradsieve.experiments.workloads import WORKLOADS, Setup, Workload, find_workload, make_captured, set_up
 from gradsieve.kernels import without_kernels
@@ -30,6 +30,7 @@ from gradsieve.registry import unknown
 from gradsieve.training.loop import reproducible
 from gradsieve.training.run import Compile
 from gradsieve.training.setting import choose_device
+from gradsieve.training.update import update
 
 __all__ = ["BASELINE", "ENGINES", "WORKLOADS", "Step", "Workload", "bench", "find_workload", "make_step"]
 
@@ -44,15 +45,7 @@ MOST_STEPS = 1000  # in a turn
 def plain_step(rule: Method, workload: Workload, setup: Setup, drop_rate: float) -> Step:
     """A step as a loop of one's own makes it."""
 
-    def step() -> None:
-        for optimizer in setup.optimizers:
-            optimizer.zero_grad()
-        rule.step(setup.networks, setup.inputs, setup.targets, drop_rate)
-        for network, optimizer in zip(setup.networks, setup.optimizers, strict=True):
-            rule.finish(network)
-            optimizer.step()
-
-    return step
+    return lambda: void(update(rule, setup.networks, setup.optimizers, setup.inputs, setup.targets, drop_rate))
 
 
 def captured_step(compile: Compile, rule: Method, workload: Workload, setup: Setup, drop_rate: float) -> Step:

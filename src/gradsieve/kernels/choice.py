@@ -1,16 +1,12 @@
 """Which kernel takes a convolution's row norms, from shapes and device alone: nothing is timed.
 
-The thresholds come from cnn9 with 128 rows in bfloat16 on an H200: microseconds that the prototype of
-these kernels took, beside cuDNN's weight gradient of all rows. ``benchmarks/kernels.py`` measures them anew.
+The forms that won on the layers of cnn9 (128 rows, bfloat16, an H200); ``benchmarks/kernels.py`` times them anew:
 
-    layer                      form                     norm   cuDNN
-    1    3 -> 128, 32x32       first, stored              15      33
-    2-3  128 -> 128, 32x32     direct, stored             64      71
-    4    128 -> 256, 16x16     gram_shifted               33      40
-    5-6  256 -> 256, 16x16     gram_shifted               41      71
-    7-9  36, 16, 4 positions   gram_small          10, 9, 6   27, 16, 6
-
-What lost there: three shifted copies and a batched product (226), both Gram matrices in the shifting kernel (61).
+    layer                      form
+    1    3 -> 128, 32x32       first, stored
+    2-3  128 -> 128, 32x32     direct, stored
+    4-6  to 256, 16x16         gram_shifted
+    7-9  36, 16, 4 positions   gram_small
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradsieve import ranks
 from gradsieve.counts import keep_count
 from gradsieve.engine.captured import capture
 from gradsieve.engine.compiled import Programs, compiled_step
@@ -25,8 +24,10 @@ from gradsieve.training.ledger import Ledger
 from gradsieve.training.setting import Setting
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
+from gradsieve.training.update import update
 
-# A program takes about this many steps of an H200 to pay back what compiling it takes (docs/performance.md).
+# So many steps are taken to pay back their compiling: a round number until a benchmark says better, and a rule, no
+# timing, so that a resumed run decides the same.
 STEPS_TO_PAY_BACK = 10_000
 
 
@@ -54,16 +55,10 @@ class PlainEngine:
             yield
 
     def step(self, batch: Batch, rate: float) -> None:
-        """Look, choose, update, and enter it in the books. The one place where weights change."""
+        """Look, choose, update, and enter it in the books."""
         state, compiles = self.state, self.compiles(rate)
-        for optimizer in state.optimizers:
-            optimizer.zero_grad()
-        step = partial(compiled_step, self.programs, self.method) if compiles else self.method.step
-        selections = step(state.networks, batch.inputs, batch.targets, rate)
-        ranks.sum_gradients(state.networks)
-        for network, optimizer in zip(state.networks, state.optimizers, strict=True):
-            self.method.finish(network)
-            optimizer.step()
+        step = partial(compiled_step, self.programs, self.method) if compiles else None
+        selections = update(self.method, state.networks, state.optimizers, batch.inputs, batch.targets, rate, step)
         books = [*state.ledger.tensors().values()], [*state.tally.tensors().values()]
         judged = [batch.rows, batch.targets, self.is_corrupted], [list(selection) for selection in selections]
         self.programs.run("enter", enter, *books, *judged) if compiles else enter(*books, *judged)

@@ -20,7 +20,7 @@ from gradsieve.errors import InputError
 from gradsieve.method import Method, Scores, make_method
 from gradsieve.methods import METHODS
 from gradsieve.models.build import build
-from gradsieve.schedule import plan
+from gradsieve.schedule import linear_decay, plan
 from gradsieve.scores.form import Scoring, scoring_form
 from gradsieve.scores.loss import Criterion
 from gradsieve.training.feed import as_float
@@ -52,8 +52,7 @@ class Setting:
         """Constant, or falling linearly to 0 over the last 60 % of the epochs."""
         if self.run.decay == "constant":
             return self.run.learning_rate
-        left = (self.run.epochs - epoch + 1) / self.run.epochs
-        return self.run.learning_rate * min(1.0, left / 0.6)
+        return linear_decay(epoch, self.run.epochs, self.run.learning_rate)
 
     def fingerprint(self) -> str:
         """SHA-256 of the training rows: a state must not go on with other data."""

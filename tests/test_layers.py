@@ -12,7 +12,7 @@ from gradsieve.schedule import SCHEDULES
 ROOT = Path(gradsieve.__file__).parent
 LAYERS = [  # a module may import from its own layer and from those above it in this list
     {"errors"},
-    {"registry", "counts", "seeds", "ranks"},
+    {"registry", "counts", "seeds", "ranks", "tracing"},
     {"data"},
     {"corruptions", "models", "kernels"},
     {"scores"},

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from gradsieve import selection
+from gradsieve import tracing
 from gradsieve.counts import keep_count
 from gradsieve.errors import InputError
 from gradsieve.selection import keep_first, keep_smallest
@@ -68,11 +68,11 @@ def test_a_traced_selection_keeps_the_same_rows(batch, rate, use_ties, use_class
     def keep(scores, ties, classes):
         return keep_smallest(scores, rate, ties=ties if use_ties else None, classes=classes if use_classes else None)
 
-    usual, selection.FEW_ROWS = selection.FEW_ROWS, few_rows
+    usual, tracing.FEW_ROWS = tracing.FEW_ROWS, few_rows
     try:
         traced = make_fx(keep, tracing_mode="fake")(scores, ties, classes)
     finally:
-        selection.FEW_ROWS = usual
+        tracing.FEW_ROWS = usual
     assert torch.equal(traced(scores, ties, classes), keep(scores, ties, classes))
     sorts = [node for node in traced.graph.nodes if "sort" in str(node.target)]
     assert bool(sorts) == (use_classes or not few_rows)

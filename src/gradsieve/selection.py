@@ -16,8 +16,7 @@ from torch import Tensor
 from gradsieve.counts import check_rate, keep_count
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, world_size
-
-FEW_ROWS = 4096  # up to here comparing all pairs is faster than sorting, on an H200
+from gradsieve.tracing import compares_pairs, is_traced
 
 
 def keep_smallest(
@@ -62,13 +61,12 @@ def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of:
 def first_rows(keys: list[Tensor], count: int) -> Tensor:
     """The ``count`` rows that come first by the first key, then by the next, then by index; ascending."""
     first, rows = keys[0], keys[0].shape[0]
-    traced = type(first) is not Tensor or torch.compiler.is_compiling()
-    if first.device.type == "cpu" and not traced:
+    if first.device.type == "cpu" and not is_traced(first):
         # A threshold takes less time than an order. Elsewhere, finding out how many rows lie under it would wait.
         kept = (first <= first.kthvalue(count).values).nonzero().squeeze(1)
         if kept.shape[0] == count:  # else there are ties at the threshold, or it is NaN
             return kept
-    if traced and rows <= FEW_ROWS:
+    if compares_pairs(first):
         return where(how_many_precede(keys) < count, count)
     is_kept = torch.zeros(rows, dtype=torch.bool, device=first.device)
     return where(is_kept.index_fill_(0, lexical_order(keys)[:count], True), count)
@@ -76,6 +74,9 @@ def first_rows(keys: list[Tensor], count: int) -> Tensor:
 
 def where(mask: Tensor, count: int) -> Tensor:
     """Where a mask is True, ascending: ``nonzero``, but that nobody asks the device how often, ``count``, that is."""
+    if compares_pairs(mask):
+        so_far = mask.cumsum(0)
+        return (so_far <= torch.arange(count, device=mask.device)[:, None]).sum(1)  # one kernel; a scatter is none
     rows = torch.arange(mask.shape[0], device=mask.device)
     place = (mask.cumsum(0) - 1).where(mask, count)  # behind the others, for rows that are not wanted
     return rows.new_empty(count + 1).scatter_(0, place, rows)[:count]

@@ -83,6 +83,22 @@ def test_half_precision_stays():
         assert F.group_norm(maps, 2).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [(2,), (2, 2), ((2, 3), None), ([2, 3], (2, 3)), (2, 1), (3, 2, 1), (2, 2, 0, 2), (4,)],
+)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_max_pooling(options, graph, layout):
+    """The windows of some tile the maps; ties have one place only that the gradient goes to."""
+    maps = torch.randint(3, (2, 4, 8, 6)).float().contiguous(memory_format=layout)
+    if graph:
+        compare(nn.MaxPool2d(*options), maps)
+    with Lowered():
+        found = nn.MaxPool2d(*options)(maps)
+    assert found.equal(nn.MaxPool2d(*options)(maps))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("channels", [1, 3, 8, 9])
 def test_convolution_of_few_channels(channels):

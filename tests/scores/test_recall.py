@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 from gradsieve.models.build import build
@@ -171,3 +172,17 @@ def test_convolutions_in_the_layout_channels_last():
     found = gradients_of(network, first_pass(network, inputs, "eval").again(rows), torch.tensor([0, 1, 2]))
     expected = gradients_of(network, network(inputs[rows]), torch.tensor([0, 1, 2]))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (7,), (7, 2, 3)])
+@pytest.mark.parametrize("rows", [[0], [6], [1, 2, 5], [0, 3, 4, 6], [0, 1, 2, 3, 4, 5, 6]])
+def test_the_traced_gradient_of_picked_rows_is_the_usual_one(shape, rows):
+    def gradient(values, rows, weights):
+        values = values.detach().requires_grad_()
+        (found,) = torch.autograd.grad((take(values, rows) * weights).sum(), values)
+        return found
+
+    values, rows = torch.randn(shape), torch.tensor(rows)
+    weights = torch.randn(len(rows), *shape[1:])
+    traced = make_fx(gradient, tracing_mode="fake")(values, rows, weights)
+    assert traced(values, rows, weights).equal(gradient(values, rows, weights))

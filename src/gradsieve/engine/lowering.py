@@ -8,8 +8,9 @@ they may be given per row, (N, C), which makes their gradient each row's own sha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
+from operator import floordiv, mod
 from typing import Any
 
 import torch
@@ -130,6 +131,25 @@ def conv2d(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, *args: An
     return F.conv2d(inputs, weight, bias, *args, **kwargs)
 
 
+def max_pool2d(
+    maps: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *args: Any, **options: Any
+) -> Tensor:
+    """``F.max_pool2d``; where the windows tile the maps and no gradient asks for the places of the maxima, as a maximum
+    over two dimensions, which the compiler fuses with the layer before."""
+    window, step, around, apart = map(pair, (kernel_size, stride or kernel_size, padding, dilation))
+    tiles = step == window and around == (0, 0) and apart == (1, 1) and not any(map(mod, maps.shape[2:], window))
+    asked = (maps.requires_grad and torch.is_grad_enabled()) or options.get("return_indices") or args
+    if maps.dim() != 4 or not tiles or asked:
+        return F.max_pool2d(maps, kernel_size, stride, padding, dilation, *args, **options)
+    rows, columns = map(floordiv, maps.shape[2:], window)
+    return maps.view(*maps.shape[:2], rows, window[0], columns, window[1]).amax((3, 5))
+
+
+def pair(value: int | Sequence[int]) -> tuple[int, ...]:
+    """A number for each of two dimensions, as the functions of images take them."""
+    return (value, value) if isinstance(value, int) else tuple(value) * (2 // len(value))
+
+
 def single(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
@@ -138,4 +158,5 @@ FORMS: dict[Callable[..., Any], Callable[..., Tensor]] = {
     F.batch_norm: batch_norm,
     F.group_norm: group_norm,
     torch.conv2d: conv2d,
+    F.max_pool2d: max_pool2d,
 }

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradsieve.scores.loss import Criterion, check_rows, labelled, name_wrong_label, row_losses, unpack, widened
+from gradsieve.tracing import is_traced
 
 
 def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -69,7 +70,11 @@ def cross_entropy(
         classes = targets.where(counted, 0).unsqueeze(1)
         if weight is None and not label_smoothing and outputs.dim() == 2:  # the usual case, in fewer steps
             gradient = outputs.softmax(1)
-            gradient.scatter_(1, classes, gradient.gather(1, classes) - 1)
+            if is_traced(outputs):  # a compiler fuses the comparison, which a label out of range would pass
+                is_given = torch.arange(outputs.shape[1], device=outputs.device) == classes
+                gradient = gradient - is_given.to(gradient.dtype)
+            else:
+                gradient.scatter_(1, classes, gradient.gather(1, classes) - 1)
             return gradient * counted.unsqueeze(1)
         wanted = torch.zeros_like(outputs).scatter_(1, classes, 1.0)
     if label_smoothing:

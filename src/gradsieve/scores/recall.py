@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve.scores.form import Scoring, scoring_form
+from gradsieve.tracing import compares_pairs, is_traced
 
 CONVOLUTIONS: dict[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}  # with their spatial dimensions
 # Layers that treat each row alone and alike in either form. Exact types: a subclass may do anything.
@@ -62,7 +63,7 @@ def first_pass(network: nn.Module, inputs: Tensor, form: Scoring) -> FirstPass:
     layers, known, products, values = chain(network), 0, [], inputs
     with torch.no_grad():
         # On a GPU the launches of so many small steps cost more than the products, and a compiler finds its own way.
-        if inputs.device.type == "cpu" and type(inputs) is Tensor and not torch.is_autocast_enabled("cpu"):
+        if inputs.device.type == "cpu" and not is_traced(inputs) and not torch.is_autocast_enabled("cpu"):
             while known < len(layers) and is_known(layers[known], values):
                 values = layers[known](values)
                 if is_product(layers[known]):
@@ -112,7 +113,28 @@ def take(values: Tensor, rows: Tensor) -> Tensor:
     """
     if len(rows) == len(values):
         return values
+    if values.requires_grad and compares_pairs(values):
+        return Taken.apply(values, rows)  # pyright: ignore[reportReturnType]
     return values.index_select(0, rows) if values.is_contiguous() else values[rows]
+
+
+class Taken(torch.autograd.Function):
+    """``values[rows]`` for ascending rows, each once: its backward looks every row up, where the usual one adds to
+    rows in an order that must be made sure of, for which no compiler has a kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.count = len(values)
+        return values[rows]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,), (rows,) = gradients, ctx.saved_tensors
+        row = torch.arange(ctx.count, device=rows.device)
+        place = (rows < row[:, None]).sum(1).clamp(max=len(rows) - 1)
+        was_taken = (rows[place] == row).view(-1, *[1] * (gradient.dim() - 1))
+        return gradient[place].where(was_taken, 0), None
 
 
 def chain(module: nn.Module) -> list[nn.Module]:

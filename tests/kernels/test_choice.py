@@ -9,7 +9,7 @@ from torch import nn
 
 pytest.importorskip("triton.tools.tensor_descriptor")
 
-from gradsieve.kernels import available, choice
+from gradsieve.kernels import available, choice, ops
 from gradsieve.kernels.choice import kernel_for
 from gradsieve.models.cnn9 import cnn9
 
@@ -73,6 +73,8 @@ def test_the_chosen_form_gives_the_norms(make, size, name, stores):
         torch.testing.assert_close(got, expected.square().sum()[None], **tolerance)
         stored = products.view(layer.out_channels, 3, 3, layer.in_channels).permute(0, 3, 1, 2).float()
         assert (stored - expected).norm() < tolerance["rtol"] * expected.norm()
+    parts = ops.row_norms(name, activations, gradient, form.padding)
+    assert parts.shape == ops.PARTS[name](activations, gradient).shape  # what a compiler is told beforehand
 
 
 class OtherConvolution(nn.Conv2d):

@@ -33,11 +33,12 @@ class Form:
 
     def squared_norm(self, activations: Tensor, gradient: Tensor) -> Tensor:
         """The squared norm of each row's weight gradient: (N,)."""
-        return ops().row_norms(self.name, activations, gradient, self.padding)
+        return ops().row_norms(self.name, activations, gradient, self.padding).sum(1)
 
     def squared_norm_and_products(self, activations: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """The same, and the weight gradients [outputs, 3, 3, inputs] themselves, one row each."""
-        return ops().row_norms_and_products(self.name, activations, gradient, self.padding)
+        parts, products = ops().row_norms_and_products(self.name, activations, gradient, self.padding)
+        return parts.sum(1), products
 
 
 def ops() -> ModuleType:

@@ -145,7 +145,7 @@ def direct_pointers_kernel(
 
 
 def direct(activations: Tensor, gradient: Tensor, padding: int, store: Tensor | None = None) -> Tensor:
-    """The squared norm of each row's weight gradient (N,), which goes to ``store`` (N, outputs x 9 x inputs) too.
+    """The squared norm of each row's weight gradient in parts (N, programs); the gradient itself goes to ``store``.
 
     Both channel counts are multiples of 16.
     """
@@ -154,13 +154,21 @@ def direct(activations: Tensor, gradient: Tensor, padding: int, store: Tensor | 
     return launch(*maps, padding, store)
 
 
+def direct_parts(activations: Tensor, gradient: Tensor) -> Tensor:
+    """Room for what ``direct`` returns: shapes alone say how much."""
+    maps = Maps(activations, gradient)
+    inputs, outputs = maps.channels
+    bulk = can_copy_in_bulk(maps)
+    return partial_sums(maps, bulk_tile(gradient.shape[3], outputs, inputs) if bulk else pointer_tile(outputs, inputs))
+
+
 def can_copy_in_bulk(maps: Maps) -> bool:
     """Whether boxes of whole lines of this map can be described to the copy engine and fill a program."""
     inputs, outputs = maps.channels
     columns = maps.gradient.shape[3]
     tile = bulk_tile(columns, outputs, inputs)
     return (
-        has_bulk_copies(maps)
+        tiles.has_large_shared_memory(maps.gradient.device)  # where it is, there is a copy engine
         and columns & (columns - 1) == 0
         and columns <= WIDEST_BULK
         and box_lines(maps, tile) * columns >= tiles.SMALLEST
@@ -169,14 +177,12 @@ def can_copy_in_bulk(maps: Maps) -> bool:
     )
 
 
-def has_bulk_copies(maps: Maps) -> bool:
-    """Whether the GPU has a copy engine, and both maps begin where it can begin."""
-    begins_aligned = all(values.storage_offset() * values.element_size() % 16 == 0 for values in maps)
-    return tiles.has_large_shared_memory(maps.gradient.device) and begins_aligned
-
-
 def bulk_tile(columns: int, outputs: int, inputs: int) -> ProductTile:
     return tiles.fitted(tiles.BULK.get(columns, tiles.BULK_OTHER), outputs, inputs)
+
+
+def pointer_tile(outputs: int, inputs: int) -> ProductTile:
+    return tiles.fitted(tiles.POINTERS, outputs, inputs)
 
 
 def box_lines(maps: Maps, tile: ProductTile) -> int:
@@ -195,8 +201,8 @@ def direct_bulk(
     block_lines = box_lines(maps, tile)
     squares = partial_sums(maps, tile)
     direct_bulk_kernel[(squares.numel(),)](
-        TensorDescriptor.from_tensor(dense(maps.gradient).flatten(0, 2), [block_lines * columns, tile.outputs]),
-        TensorDescriptor.from_tensor(dense(maps.activations), [1, block_lines, columns, tile.inputs]),
+        TensorDescriptor.from_tensor(aligned(maps.gradient).flatten(0, 2), [block_lines * columns, tile.outputs]),
+        TensorDescriptor.from_tensor(aligned(maps.activations), [1, block_lines, columns, tile.inputs]),
         *store_arguments(maps, store, squares),
         LINES=lines,
         COLUMNS=columns,
@@ -210,7 +216,7 @@ def direct_bulk(
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
-    return squares.sum(1)
+    return squares
 
 
 def direct_pointers(
@@ -219,7 +225,7 @@ def direct_pointers(
     """``direct`` by plain loads: maps of any size, GPUs without bulk copies."""
     maps = checked_maps(activations, gradient, padding)
     (inputs, outputs), device = maps.channels, maps.gradient.device
-    tile = tiles.fitted(tile or tiles.POINTERS, outputs, inputs)
+    tile = tiles.fitted(tile, outputs, inputs) if tile else pointer_tile(outputs, inputs)
     squares = partial_sums(maps, tile)
     direct_pointers_kernel[(squares.numel(),)](
         maps.gradient,
@@ -239,7 +245,7 @@ def direct_pointers(
         num_warps=tile.warps,
         num_stages=tiles.stages_on(device, tile.stages),
     )
-    return squares.sum(1)
+    return squares
 
 
 def partial_sums(maps: Maps, tile: ProductTile) -> Tensor:
@@ -256,6 +262,11 @@ def store_arguments(maps: Maps, store: Tensor | None, squares: Tensor) -> tuple[
     inputs, outputs = maps.channels
     check_store(store, len(maps.gradient), outputs * 9 * inputs)
     return store, squares, store.stride(0)
+
+
+def aligned(values: Tensor) -> Tensor:
+    """``dense``, copied where the copy engine could not begin."""
+    return dense(values.clone() if values.storage_offset() * values.element_size() % 16 else values)
 
 
 def dense(values: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def first_kernel(
 def first(
     activations: Tensor, gradient: Tensor, padding: int, store: Tensor | None = None, tile: FirstTile | None = None
 ) -> Tensor:
-    """The squared norm of each row's weight gradient (N,), which goes to ``store`` (N, outputs x 9 x inputs) too.
+    """The squared norm of each row's weight gradient in parts (N, programs); the gradient itself goes to ``store``.
 
     Input channels are 1 to 8, output channels a multiple of 16.
     """
@@ -84,9 +84,7 @@ def first(
         raise InputError(f"first takes up to {tiles.MOST_FIRST_INPUTS} input channels, but there are {inputs}.")
     tile = tile or tiles.FIRST
     block_outputs = gcd(tile.outputs, outputs)
-    squares = torch.empty(
-        len(maps.gradient), outputs // block_outputs, dtype=torch.float32, device=maps.gradient.device
-    )
+    squares = first_parts(*maps, tile)
     if store is not None:
         check_store(store, len(maps.gradient), outputs * 9 * inputs)
     first_kernel[(squares.numel(),)](
@@ -109,4 +107,11 @@ def first(
         num_warps=tile.warps,
         num_stages=tiles.stages_on(maps.gradient.device, tile.stages),
     )
-    return squares.sum(1)
+    return squares
+
+
+def first_parts(activations: Tensor, gradient: Tensor, tile: FirstTile | None = None) -> Tensor:
+    """Room for the sum of squares of every program: (N, programs of a row)."""
+    rows, outputs = gradient.shape[:2]
+    programs = outputs // gcd((tile or tiles.FIRST).outputs, outputs)
+    return torch.empty(rows, programs, dtype=torch.float32, device=gradient.device)

@@ -137,7 +137,7 @@ def gram_small_kernel(
 def gram_shifted(
     activations: Tensor, gradient: Tensor, tile: GramTile | None = None, weighted: GramTile | None = None
 ) -> Tensor:
-    """The squared norm of each row's weight gradient (N,), with padding 1 on square maps.
+    """The squared norm of each row's weight gradient in parts (N, programs), with padding 1 on square maps.
 
     The positions and both channel counts are multiples of 16. ``tile`` and ``weighted`` are of the two kernels.
     """
@@ -165,7 +165,7 @@ def gram_shifted(
         num_stages=tiles.stages_on(device, tile.stages),
     )
     block = gcd(weighted.positions, positions)
-    products = torch.empty(rows, (positions // block) ** 2, dtype=torch.float32, device=device)
+    products = gram_shifted_parts(*maps, weighted)
     weighted_gram_kernel[(products.numel(),)](
         maps.gradient,
         grams,
@@ -177,11 +177,18 @@ def gram_shifted(
         num_warps=weighted.warps,
         num_stages=tiles.stages_on(device, weighted.stages),
     )
-    return products.sum(1)
+    return products
+
+
+def gram_shifted_parts(activations: Tensor, gradient: Tensor, weighted: GramTile | None = None) -> Tensor:
+    """Room for the sum of every program: (N, programs of a row)."""
+    positions = gradient.shape[2] * gradient.shape[3]
+    programs = (positions // gcd((weighted or tiles.WEIGHTED_GRAM).positions, positions)) ** 2
+    return torch.empty(len(gradient), programs, dtype=torch.float32, device=gradient.device)
 
 
 def gram_small(activations: Tensor, gradient: Tensor, padding: int, tile: SmallTile | None = None) -> Tensor:
-    """The squared norm of each row's weight gradient (N,), on maps of at most 64 positions.
+    """The squared norm of each row's weight gradient in parts (N, programs), on maps of at most 64 positions.
 
     Both channel counts are multiples of 16.
     """
@@ -192,7 +199,7 @@ def gram_small(activations: Tensor, gradient: Tensor, padding: int, tile: SmallT
         )
     (inputs, outputs), device = maps.channels, maps.gradient.device
     tile = tile or tiles.SMALL
-    products = torch.empty(len(maps.gradient), 3, dtype=torch.float32, device=device)
+    products = gram_small_parts(*maps)
     gram_small_kernel[(products.numel(),)](
         maps.gradient,
         maps.activations,
@@ -210,4 +217,9 @@ def gram_small(activations: Tensor, gradient: Tensor, padding: int, tile: SmallT
         num_warps=tile.warps,
         num_stages=tiles.stages_on(device, tile.stages),
     )
-    return products.sum(1)
+    return products
+
+
+def gram_small_parts(activations: Tensor, gradient: Tensor) -> Tensor:
+    """Room for the sum of every program: (N, programs of a row)."""
+    return torch.empty(len(gradient), 3, dtype=torch.float32, device=gradient.device)

@@ -70,7 +70,7 @@ FIRST = FirstTile(128, 64, warps=8, stages=4)
 SHIFTED_GRAM = GramTile(128, 64, warps=8, stages=3)
 WEIGHTED_GRAM = GramTile(128, 64, warps=8, stages=3)
 SMALL = SmallTile(64, warps=4, stages=4)
-KEPT = KeptTile(512, 8, warps=2)
+KEPT = KeptTile(128, 64, warps=4)
 
 
 def fitted(tile: ProductTile, outputs: int, inputs: int) -> ProductTile:

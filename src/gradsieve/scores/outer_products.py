@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradsieve.kernels.choice import takes_kernel
+from gradsieve.tracing import is_traced
 
 # Windows repeat each pixel for every tap of the kernel, so they are laid out for some rows at a time. On
 # a CPU pieces that stay in the cache are also several times as fast as one that has to be fetched anew.
@@ -41,6 +42,10 @@ def sum_of_rows(shares: Tensor, rows: Tensor) -> Tensor:  # (N, ...), (K,) -> (.
         from gradsieve.kernels.ops import kept_sum
 
         total = kept_sum(channels_last.flatten(1), rows).view(channels_last.shape[1:])
+    elif is_traced(shares) and shares.is_cuda and shares.dtype == torch.bfloat16 and shares.dim() > 3:
+        # As a product, rounded like every weight gradient: a compiler that sums them beside small ones suits those.
+        picked = channels_last[rows].flatten(1)
+        total = wide(picked.new_ones(1, len(rows)) @ picked).view(channels_last.shape[1:])
     else:
         total = wide(channels_last[rows]).sum(0)
     return total.movedim(-1, 1) if shares.dim() > 3 else total

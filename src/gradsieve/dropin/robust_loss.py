@@ -9,7 +9,7 @@ Loop, model and optimizer stay as they are. There is one forward pass, so BatchN
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast, get_args
 
@@ -19,9 +19,11 @@ from torch import Tensor, nn
 
 from gradsieve.counts import check_rate, exact
 from gradsieve.data.validate import check_count
+from gradsieve.dropin.replay import Replays, pays
 from gradsieve.dropin.trimmed_loss import (
     Score,
     Share,
+    WithGradient,
     agreement,
     as_elements,
     averaged,
@@ -32,17 +34,22 @@ from gradsieve.dropin.trimmed_loss import (
     keep_positions,
     loss_of_labels,
     loss_of_rows,
+    mean_of_rows,
     ranking,
+    ranking_of,
     record,
+    sums,
 )
 from gradsieve.errors import InputError
 from gradsieve.ranks import world_size
 from gradsieve.schedule import ramp as rising
 from gradsieve.scores.loss import Criterion, takes_reduction, unpack
+from gradsieve.scores.loss_gradient import has_closed_mean, losses_and_gradient
 from gradsieve.scores.recall import take
 from gradsieve.training.ledger import Ledger
 
 TrimUnit = Literal["row", "element"]
+HELD_VALUES = 2**20  # of outputs that are held until the next call
 RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
 
 
@@ -52,7 +59,7 @@ class Judgement(NamedTuple):
     scores: Tensor  # (M,)
     kept: Tensor  # (K,) positions; or (M,) whether kept, where labels may be ignored
     judged: Tensor | None  # (M,) which have a label at all; None: all
-    agrees: Tensor | None  # (M,) the share of its labels that the network would give too; None without classes
+    agreement: Callable[[], Tensor | None]  # for each, the share of its labels that the network would give too
 
 
 class RobustLoss(nn.Module):
@@ -87,10 +94,11 @@ class RobustLoss(nn.Module):
         self.criterion = criterion
         self.score: Score = score
         self.unit, self.balanced, self.class_dim = unit, balanced, class_dim
-        self.ignored = ignored_label(criterion)
+        self.ignored, self.adds_up = ignored_label(criterion), sums(criterion)
         self.rate_at = rate_function(drop_rate, ramp)
         self.at(1)
         self.last: Judgement | None = None
+        self.replays = Replays()
         self.has_ledger = rows is not None
         if rows is not None:
             check_count("rows", rows, 1)
@@ -126,6 +134,16 @@ class RobustLoss(nn.Module):
         if self.unit == "element":
             outputs, targets = as_elements(self.criterion, outputs, targets)
         classes = check_classes(targets) if self.balanced else None
+        if self.is_closed(outputs, targets):
+            loss = self.closed(outputs, targets)
+        else:
+            loss = self.by_autograd(outputs, targets, classes)
+        if rows is not None:
+            self.enter(rows.flatten())
+        return loss
+
+    def by_autograd(self, outputs: Tensor, targets: Tensor, classes: Tensor | None) -> Tensor:
+        """The criterion itself over what is kept."""
         ranked = ranking(self.score, self.criterion, outputs, targets)
         judged = self.has_label(targets)
         if judged is None:
@@ -134,10 +152,38 @@ class RobustLoss(nn.Module):
         else:
             kept = keep_mask(ranked, classes, judged, self.share)
             loss = loss_of_labels(self.criterion, outputs, targets, kept, cast(int, self.ignored))
-        self.last = Judgement(ranked.values, kept, judged, agreement(outputs.detach(), targets, self.ignored))
-        if rows is not None:
-            self.enter(rows.flatten())
+        self.last = Judgement(ranked.values, kept, judged, self.agreement_of(outputs, targets))
         return loss
+
+    def is_closed(self, outputs: Tensor, targets: Tensor) -> bool:
+        """Whether losses and gradients are closed forms: ranking them is then half of the work, and no graph is due."""
+        own_way = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        # At rate 0 it is the plain criterion, bit for bit.
+        usual = self.rate > 0 and world_size() == 1 and not own_way and not self.adds_up
+        return usual and has_closed_mean(self.criterion, outputs, targets)
+
+    def closed(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of what is kept, with its gradient, from closed forms; on a GPU in one launch."""
+        settings = self.score, self.balanced, self.share, torch.is_autocast_enabled(outputs.device.type)
+        with torch.no_grad():
+            if pays(outputs):
+                found = self.replays.judge(self.judge, outputs, targets, settings)
+            else:
+                found = self.judge(outputs, targets)
+        loss, gradient, scores, kept, judged = found
+        self.last = Judgement(cast(Tensor, scores), cast(Tensor, kept), judged, self.agreement_of(outputs, targets))
+        return cast(Tensor, WithGradient.apply(outputs, loss, gradient))
+
+    def judge(self, outputs: Tensor, targets: Tensor) -> Sequence[Tensor | None]:
+        """Loss, gradient at the outputs, scores, what is kept, what has a label."""
+        losses, gradient = losses_and_gradient(self.criterion, outputs, targets)
+        ranked = ranking_of(self.score, self.criterion, losses, gradient)
+        classes, judged = targets if self.balanced else None, self.has_label(targets)
+        if judged is None:
+            kept = keep_positions(ranked, classes, self.rate, self.share)
+        else:
+            kept = keep_mask(ranked, classes, judged, self.share)
+        return *mean_of_rows(losses, gradient, kept), ranked.values, kept, judged
 
     def plain(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The criterion's own mean over everything: what eval mode gives."""
@@ -156,6 +202,11 @@ class RobustLoss(nn.Module):
         # In host memory a look costs next to nothing. Ranks must all go the same way.
         can_look = targets.device.type == "cpu" and not torch.compiler.is_compiling() and world_size() == 1
         return None if can_look and bool(judged.all()) else judged
+
+    def agreement_of(self, outputs: Tensor, targets: Tensor) -> Callable[[], Tensor | None]:
+        """Found when it is asked for; large outputs are not held for that long."""
+        ask = partial(agreement, outputs.detach(), targets, self.ignored)
+        return ask if outputs.numel() <= HELD_VALUES else partial(same, ask())
 
     # What the last call did.
 
@@ -183,9 +234,10 @@ class RobustLoss(nn.Module):
         """The share of the kept labels that the network would give too: without the truth, as near as one comes to
         the purity of the kept rows. It says little before the network has learnt something. None without classes."""
         last = self.judgement()
-        if last.agrees is None:
+        agrees = last.agreement()
+        if agrees is None:
             return None
-        agrees = last.agrees.float()
+        agrees = agrees.float()
         if last.judged is None:
             return take(agrees, last.kept).mean()
         return (agrees * last.kept).sum() / last.kept.sum().clamp(min=1)
@@ -214,6 +266,10 @@ class RobustLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return f"rate={self.rate:g}, T={self.T}, score={self.score}, unit={self.unit}"
+
+
+def same(value: Tensor | None) -> Tensor | None:
+    return value
 
 
 # Checks.

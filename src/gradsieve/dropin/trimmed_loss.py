@@ -15,11 +15,13 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, world_size
 from gradsieve.scores.loss import Criterion, row_losses, unpack
-from gradsieve.scores.loss_gradient import loss_gradient_norm, ranks_as_loss
+from gradsieve.scores.loss_gradient import loss_gradient_norm, norm_of_rows, ranks_as_loss
+from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class
 
 Score = Literal["gradient", "loss"]  # of PRL(L), of SPL
@@ -138,6 +140,13 @@ def ranking(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor
     return Ranking(values, partial(row_losses, criterion, outputs, targets))
 
 
+def ranking_of(score: Score, criterion: Criterion, losses: Tensor, gradient: Tensor) -> Ranking:
+    """The same, where losses and gradients are at hand."""
+    if score == "loss":
+        return Ranking(losses)
+    return Ranking(norm_of_rows(gradient), None if ranks_as_loss(criterion) else lambda: losses)
+
+
 def keep_positions(ranked: Ranking, classes: Tensor | None, rate: float, share: Share) -> Tensor:
     """The rows that ``keep_smallest`` keeps, ascending."""
     values, alone = ranked.values, world_size() == 1 and classes is None
@@ -169,6 +178,31 @@ def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: S
 
 
 # Their loss.
+
+
+def mean_of_rows(losses: Tensor, gradient: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean loss of the rows at some positions, or of those of a mask, and its gradient at all outputs."""
+    shape = -1, *[1] * (gradient.dim() - 1)
+    if kept.dtype == torch.bool:
+        count = kept.sum().clamp(min=1)  # a batch without labels has nothing to say; the mean of nothing is NaN
+        return losses.where(kept, 0.0).sum() / count, (gradient / count).where(kept.view(shape), 0.0)
+    own = take(gradient, kept) / max(1, len(kept))
+    return take(losses, kept).mean(), torch.zeros_like(gradient).index_copy_(0, kept, own)
+
+
+class WithGradient(torch.autograd.Function):
+    """A loss whose gradient at the outputs is known already."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        ctx.kind = outputs.dtype
+        return loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return (gradients[0] * ctx.saved_tensors[0]).to(ctx.kind), None, None
 
 
 def loss_of_rows(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ def capture(
         torch.set_rng_state(random_numbers[0])
         torch.cuda.set_rng_state(random_numbers[1])
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # A loader's thread that pins memory meanwhile is none of a capture's business.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         body()
     return graph

@@ -132,7 +132,7 @@ def bench(
         for name, make in makers.items():
             steps[name], memory[name] = measured_memory(make, where)
         floor = make_floor(workload, where) if floors else None
-        parts = make_parts(workload, drop_rate, where) if floors else {}
+        parts = make_parts(workload, drop_rate, where, engine == "compiled") if floors else {}
         beside = {} if floor is None else {FLOOR: floor.step, **parts}
         seconds = take_turns(steps | beside, turns, where)
     rows = {name: summary(each, seconds[BASELINE]) for name, each in seconds.items()}

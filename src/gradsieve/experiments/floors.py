@@ -41,10 +41,15 @@ def layer_calls(setup: Setup) -> list[tuple[Callable[[], Tensor], list[Tensor], 
     """For each call of a layer: the call on tensors of its own, what gradients it owes, and the one it gets."""
     calls = []
 
+    def laid_out(maps: Tensor) -> Tensor:
+        # GroupNorm forgets the layout channels_last that a convolution is fastest in.
+        keeps = maps.dim() == 4 and setup.inputs.is_contiguous(memory_format=torch.channels_last)
+        return maps.contiguous(memory_format=torch.channels_last) if keeps else maps
+
     def note(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         # Autocast casts inside the layer; alone it gets what it really computes with.
         own = {name: p.detach().to(output.dtype).requires_grad_() for name, p in layer.named_parameters()}
-        source = inputs[0].detach().to(output.dtype)
+        source = laid_out(inputs[0].detach().to(output.dtype))
         wanted = list(own.values())
         if inputs[0].requires_grad:  # the first layer owes none
             wanted.append(source.requires_grad_())
@@ -52,7 +57,7 @@ def layer_calls(setup: Setup) -> list[tuple[Callable[[], Tensor], list[Tensor], 
         def run() -> Tensor:
             return torch.func.functional_call(layer, own, (source,))
 
-        calls.append((run, wanted, torch.randn_like(output)))
+        calls.append((run, wanted, laid_out(torch.randn_like(output))))
 
     network = setup.networks[0]
     hooks = [m.register_forward_hook(note) for m in network.modules() if isinstance(m, LAYERS)]

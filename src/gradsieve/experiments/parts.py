@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from gradsieve.engine.compiled import Programs
 from gradsieve.experiments.floors import captured
 from gradsieve.experiments.workloads import Workload, set_up
-from gradsieve.method import Method, Selection, make_method, take
+from gradsieve.method import Method, Scores, make_method, take
 from gradsieve.methods import METHODS
+from gradsieve.training.engines import enter
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.tally import Tally
 
@@ -18,45 +23,56 @@ METHOD = "prl-l"
 ROWS = 50_000  # of the ledger: those of CIFAR
 
 
-def make_parts(workload: Workload, drop_rate: float, device: torch.device) -> dict[str, Step]:
+def make_parts(workload: Workload, drop_rate: float, device: torch.device, compiles: bool = False) -> dict[str, Step]:
     """Scores, selection and book-keeping alone; all that a drop-in loss does to the outputs, beside a plain loss.
 
-    On a GPU each is captured as a graph: what it adds to a captured step.
+    On a GPU each is captured as a graph, compiled where the step is: what it adds to such a step.
     """
     setup = set_up(workload, device)
     rule: Method = make_method(METHOD, METHODS, workload.criterion, workload.task, {})
     targets = setup.targets
     with torch.no_grad():
         outputs = setup.networks[0](setup.inputs)
-    scores = rule.scores(outputs, targets)
-    kept = rule.select(scores, targets, drop_rate)
+    ranked = rule.scores(outputs, targets)
+    assert ranked is not None  # METHOD ranks
     rows = torch.randperm(max(ROWS, workload.batch_size), device=device)[: workload.batch_size]
     ledger = Ledger.empty(max(ROWS, workload.batch_size), device)
     tally = Tally.empty(workload.outputs if workload.task == "classification" else 0, device)
-    is_corrupted = ledger.judged > 0
-    selection = Selection(scores.values if scores else None, kept, torch.ones((), device=device))
-    free = outputs.float().requires_grad_()
+    judged = [rows, targets, ledger.judged > 0]
+    selection = [ranked.values, rule.select(ranked, targets, drop_rate), torch.ones((), device=device)]
 
-    def keep_books() -> None:
-        ledger.record(rows, selection.scores, kept)
-        tally.add(rows, targets, [selection], is_corrupted)
+    def scores(outputs: Tensor, targets: Tensor) -> Any:
+        return tuple(rule.scores(outputs, targets) or ())
 
-    def robust_loss() -> None:
-        own = rule.select(rule.scores(free.detach(), targets), targets, drop_rate)
+    def select(values: Tensor, ties: Tensor | None, targets: Tensor) -> Tensor:
+        return rule.select(Scores(values, ties), targets, drop_rate)
+
+    def robust_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        own = rule.select(rule.scores(outputs, targets), targets, drop_rate)
+        free = outputs.detach().float().requires_grad_()
         losses = rule.losses(free, targets)
-        torch.autograd.grad(take(losses, own).mean(), free)
+        return torch.autograd.grad(take(losses, own).mean(), free)[0]
 
-    def plain_loss() -> None:
-        torch.autograd.grad(workload.criterion(free, targets), free)
+    def plain_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        free = outputs.detach().float().requires_grad_()
+        return torch.autograd.grad(workload.criterion(free, targets), free)[0]
 
-    parts: dict[str, Step] = {
-        "scores": lambda: void(rule.scores(outputs, targets)),
-        "selection": lambda: void(rule.select(scores, targets, drop_rate)),
-        "ledger and tally": keep_books,
-        "robust loss": robust_loss,
-        "plain loss": plain_loss,
+    books = [*ledger.tensors().values()], [*tally.tensors().values()]
+    parts: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+        "scores": (scores, (outputs, targets)),
+        "selection": (select, (*ranked, targets)),
+        "ledger and tally": (enter, (*books, judged, [selection])),
+        "robust loss": (robust_loss, (outputs, targets)),
+        "plain loss": (plain_loss, (outputs, targets)),
     }
-    return {name: captured(step, device) if device.type == "cuda" else step for name, step in parts.items()}
+    programs = Programs()
+
+    def step(name: str) -> None:
+        function, tensors = parts[name]
+        programs.run(name, function, *tensors) if compiles else function(*tensors)
+
+    steps = {name: partial(step, name) for name in parts}
+    return {name: captured(each, device) if device.type == "cuda" else each for name, each in steps.items()}
 
 
 def void(_: object) -> None:

@@ -7,7 +7,9 @@ itself does; with three classes or more cross-entropy does not (Liu et al. 2021,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,22 +18,65 @@ from torch import Tensor
 from gradsieve.scores.loss import Criterion, check_rows, labelled, name_wrong_label, row_losses, unpack, widened
 from gradsieve.tracing import is_traced
 
+FEW_CLASSES = 32  # below it torch's softmax over classes side by side takes its slow way on a CPU
+
 
 def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """||d loss_i / d output_i|| for each row, (N,), over all of the row's outputs."""
+    return norm_of_rows(loss_gradient(criterion, outputs, targets))
+
+
+def norm_of_rows(gradient: Tensor) -> Tensor:
+    flat = gradient if gradient.dim() == 2 else gradient.unsqueeze(1).flatten(1)
+    return flat.square().sum(1).sqrt()  # in any layout, where vector_norm is slow in some
+
+
+def loss_gradient(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    """d loss_i / d output_i, of the shape of the outputs."""
     outputs, targets = widened(outputs.detach()), widened(targets)
     function, options = unpack(criterion)
     check_rows(function, outputs, targets)
+    form = closed_form(function, options)
+    if form is None:
+        return by_autograd(criterion, outputs, targets)
+    try:
+        return form(outputs, targets, **options)
+    except (IndexError, RuntimeError) as error:
+        name_wrong_label(error, function, outputs, targets, options)
+        raise
+
+
+def losses_and_gradient(criterion: Criterion, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's loss, and its gradient at the outputs; both are 0 for a row whose label is ignored."""
+    function, options = unpack(criterion)
+    if function is not F.cross_entropy or not is_plain(options, outputs, targets):
+        return row_losses(criterion, outputs.detach(), targets), loss_gradient(criterion, outputs, targets)
+    outputs = widened(outputs.detach())
+    check_rows(function, outputs, targets)
+    try:
+        return of_classes(outputs, targets, targets != options.get("ignore_index", -100))
+    except (IndexError, RuntimeError) as error:
+        name_wrong_label(error, function, outputs, targets, options)
+        raise
+
+
+def has_closed_mean(criterion: Criterion, outputs: Tensor, targets: Tensor) -> bool:
+    """Whether losses and gradients are closed forms, and a mean over rows is the mean of their losses."""
+    function, options = unpack(criterion)
+    is_mean = function is not F.cross_entropy or is_plain(options, outputs, targets)
+    return is_mean and closed_form(function, options) is not None
+
+
+def is_plain(options: dict[str, Any], outputs: Tensor, targets: Tensor) -> bool:
+    """Whether cross-entropy is that of one class for each row of logits, all classes alike."""
+    weighs = options.get("weight") is not None or options.get("label_smoothing")
+    return not weighs and outputs.dim() == 2 and not targets.is_floating_point()
+
+
+def closed_form(function: Criterion, options: dict[str, Any]) -> Callable[..., Tensor] | None:
+    """The form of the table, where it knows all the options."""
     form = next((form for known, form in CLOSED_FORMS.items() if known is function), None)
-    if form is not None and options.keys() <= (form.__kwdefaults__ or {}).keys():
-        try:
-            gradient = form(outputs, targets, **options)
-        except (IndexError, RuntimeError) as error:
-            name_wrong_label(error, function, outputs, targets, options)
-            raise
-    else:
-        gradient = by_autograd(criterion, outputs, targets)
-    return torch.linalg.vector_norm(gradient if gradient.dim() == 2 else gradient.unsqueeze(1).flatten(1), dim=1)
+    return form if form is not None and options.keys() <= (form.__kwdefaults__ or {}).keys() else None
 
 
 def ranks_as_loss(criterion: Criterion) -> bool:
@@ -67,15 +112,9 @@ def cross_entropy(
     if counted is None:
         wanted = targets.to(outputs.dtype)
     else:
+        if is_plain({"weight": weight, "label_smoothing": label_smoothing}, outputs, targets):  # in fewer steps
+            return of_classes(outputs, targets, counted)[1]
         classes = targets.where(counted, 0).unsqueeze(1)
-        if weight is None and not label_smoothing and outputs.dim() == 2:  # the usual case, in fewer steps
-            gradient = outputs.softmax(1)
-            if is_traced(outputs):  # a compiler fuses the comparison, which a label out of range would pass
-                is_given = torch.arange(outputs.shape[1], device=outputs.device) == classes
-                gradient = gradient - is_given.to(gradient.dtype)
-            else:
-                gradient.scatter_(1, classes, gradient.gather(1, classes) - 1)
-            return gradient * counted.unsqueeze(1)
         wanted = torch.zeros_like(outputs).scatter_(1, classes, 1.0)
     if label_smoothing:
         wanted = wanted * (1 - label_smoothing) + label_smoothing / outputs.shape[1]
@@ -86,6 +125,18 @@ def cross_entropy(
         return gradient / prod(outputs.shape[2:])
     positions = counted.unsqueeze(1).flatten(1).sum(1).clamp(min=1)  # (N,): a row's loss is their mean
     return gradient * counted.unsqueeze(1) / positions.view(-1, *[1] * (outputs.dim() - 1))
+
+
+def of_classes(outputs: Tensor, classes: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of (N, C) logits and its gradient, softmax - one-hot, both 0 for rows that do not count."""
+    dim = 0 if outputs.device.type == "cpu" and not is_traced(outputs) and outputs.shape[1] < FEW_CLASSES else 1
+    logs = (outputs if dim else outputs.t().contiguous()).log_softmax(dim)
+    number = torch.arange(outputs.shape[1], device=outputs.device)
+    given, number = classes.where(counted, 0).unsqueeze(dim), number.unsqueeze(1 - dim)
+    own = logs.gather(dim, given)
+    # Of the given class, p - 1 without the rounding of p.
+    gradient = torch.where(number == given, own.expm1(), logs.exp()) * counted.unsqueeze(dim)
+    return -own.squeeze(dim).where(counted, 0.0), gradient if dim else gradient.t()
 
 
 def binary_cross_entropy(

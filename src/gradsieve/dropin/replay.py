@@ -1,8 +1,8 @@
 """A batch's judgement as one launch: on a GPU the many small steps of a selection cost more to launch than to run.
 
 A kind of batch (its shapes and types, the rate) that has come a few times is captured as a CUDA graph; from then on
-its outputs and targets are copied to where the graph reads, and what it finds is copied out, so that a later batch
-changes nothing of an earlier one.
+its outputs and targets are copied to where the graph reads. What it finds lies where the next batch of the kind will
+leave its own: whoever keeps it longer copies it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Replay:
         for place, values in zip(self.batch, (outputs.detach(), targets), strict=True):
             place.copy_(values)
         self.graph.replay()
-        return [None if values is None else values.clone() for values in self.found]
+        return self.found
 
 
 def described(values: Tensor) -> Hashable:

@@ -9,7 +9,7 @@ Loop, model and optimizer stay as they are. There is one forward pass, so BatchN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast, get_args
 
@@ -54,7 +54,7 @@ RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
 
 
 class Judgement(NamedTuple):
-    """What a call made of its M rows or elements. All of it stays on the device."""
+    """What a call made of its M rows or elements. All of it stays on the device, until the next call."""
 
     scores: Tensor  # (M,)
     kept: Tensor  # (K,) positions; or (M,) whether kept, where labels may be ignored
@@ -164,15 +164,20 @@ class RobustLoss(nn.Module):
 
     def closed(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of what is kept, with its gradient, from closed forms; on a GPU in one launch."""
-        settings = self.score, self.balanced, self.share, torch.is_autocast_enabled(outputs.device.type)
         with torch.no_grad():
             if pays(outputs):
-                found = self.replays.judge(self.judge, outputs, targets, settings)
+                found = self.replays.judge(self.judge, outputs, targets, self.settings())
             else:
                 found = self.judge(outputs, targets)
         loss, gradient, scores, kept, judged = found
         self.last = Judgement(cast(Tensor, scores), cast(Tensor, kept), judged, self.agreement_of(outputs, targets))
         return cast(Tensor, WithGradient.apply(outputs, loss, gradient))
+
+    def settings(self) -> Hashable:
+        """What a judgement depends on beside the batch. Tensors may change in place, not move."""
+        options = unpack(self.criterion)[1].items()
+        held = tuple((name, value.data_ptr() if isinstance(value, Tensor) else value) for name, value in options)
+        return self.score, self.balanced, self.share, held, torch.is_autocast_enabled("cuda")
 
     def judge(self, outputs: Tensor, targets: Tensor) -> Sequence[Tensor | None]:
         """Loss, gradient at the outputs, scores, what is kept, what has a label."""
@@ -213,13 +218,13 @@ class RobustLoss(nn.Module):
     @property
     def scores(self) -> Tensor:
         """The score of each row or element of the last batch, (M,)."""
-        return self.judgement().scores
+        return self.judgement().scores.clone()
 
     @property
     def kept(self) -> Tensor:
         """What was kept of the last batch, as positions in it, ascending: rows, or elements of the flat targets."""
         kept = self.judgement().kept
-        return kept.nonzero().squeeze(1) if kept.dtype == torch.bool else kept
+        return kept.nonzero().squeeze(1) if kept.dtype == torch.bool else kept.clone()
 
     @property
     def kept_share(self) -> Tensor:

@@ -191,11 +191,11 @@ def mean_of_rows(losses: Tensor, gradient: Tensor, kept: Tensor) -> tuple[Tensor
 
 
 class WithGradient(torch.autograd.Function):
-    """A loss whose gradient at the outputs is known already."""
+    """A loss whose gradient at the outputs is known already. Both are copied: they may lie where the next ones will."""
 
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
+        ctx.save_for_backward(gradient.clone() if gradient.is_cuda else gradient)
         ctx.kind = outputs.dtype
         return loss.clone()
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gradsieve.choosing.rates import estimate_rate
+    from gradsieve.choosing.scorer import noisy_score, rank_models
+    from gradsieve.choosing.vote import Choice, choose
     from gradsieve.corruptions import CORRUPTIONS
     from gradsieve.data import DATASETS
     from gradsieve.dropin.robust_loss import RobustLoss
@@ -29,6 +32,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "CORRUPTIONS": "gradsieve.corruptions",
+    "Choice": "gradsieve.choosing.vote",
     "DATASETS": "gradsieve.data",
     "GradsieveError": "gradsieve.errors",
     "METHODS": "gradsieve.methods",
@@ -39,9 +43,13 @@ _PLACES = {
     "RobustClassifier": "gradsieve.estimators.estimator",
     "RobustRegressor": "gradsieve.estimators.estimator",
     "Run": "gradsieve.training.run",
+    "choose": "gradsieve.choosing.vote",
+    "estimate_rate": "gradsieve.choosing.rates",
     "keep_smallest": "gradsieve.selection",
     "loss_gradient_norm": "gradsieve.scores.loss_gradient",
     "make_run": "gradsieve.training.run",
+    "noisy_score": "gradsieve.choosing.scorer",
+    "rank_models": "gradsieve.choosing.scorer",
     "robust_step": "gradsieve.dropin.robust_step",
     "row_gradient_norms": "gradsieve.scores.row_gradients",
     "row_losses": "gradsieve.scores.loss",
@@ -50,6 +58,7 @@ _PLACES = {
 
 __all__ = [
     "CORRUPTIONS",
+    "Choice",
     "DATASETS",
     "GradsieveError",
     "METHODS",
@@ -60,9 +69,13 @@ __all__ = [
     "RobustClassifier",
     "RobustRegressor",
     "Run",
+    "choose",
+    "estimate_rate",
     "keep_smallest",
     "loss_gradient_norm",
     "make_run",
+    "noisy_score",
+    "rank_models",
     "robust_step",
     "row_gradient_norms",
     "row_losses",

@@ -66,7 +66,7 @@ def train(
     method: Annotated[str, typer.Option(help=names(METHODS))] = DEFAULT_METHOD,
     corruption: Annotated[str, typer.Option(help=names(CORRUPTIONS))] = "none",
     rate: Annotated[float, typer.Option(help="Share of rows to corrupt.")] = 0.0,
-    drop_rate: Annotated[float | None, typer.Option(help="Share of rows to drop; as --rate if not given.")] = None,
+    drop_rate: Annotated[str | None, typer.Option(help="Share to drop, or auto; as --rate if not given.")] = None,
     epochs: Annotated[int | None, typer.Option(help="As the data set's recipe if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Of weights, corruption, row order and dropout.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; a name under runs/ if not given.")] = None,
@@ -101,7 +101,7 @@ def train(
         method,
         corruption=corruption,
         rate=rate,
-        drop_rate=drop_rate,
+        drop_rate=None if drop_rate is None else rate_or_auto(drop_rate),  # type: ignore[arg-type]  # checked there
         preset=preset,  # type: ignore[arg-type]  # checked there
         seed=seed,
         method_options=pairs("--method-option", method_option),
@@ -146,7 +146,7 @@ def fit(
     ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
     categorical: Annotated[list[str] | None, typer.Option(help="Column of codes, though they are numbers.")] = None,
     method: Annotated[str, typer.Option(help=names(METHODS))] = DEFAULT_METHOD,
-    drop_rate: Annotated[float, typer.Option(help="Share of rows to drop.")] = 0.2,
+    drop_rate: Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")] = "0.2",
     epochs: Annotated[int, typer.Option()] = 100,
     seed: Annotated[int, typer.Option(help="Of weights and row order.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
@@ -164,7 +164,7 @@ def fit(
         ignore=ignore or [],
         categorical=categorical or [],
         method=method,
-        drop_rate=drop_rate,
+        drop_rate=rate_or_auto(drop_rate),
         epochs=epochs,
         seed=seed,
         device=device,
@@ -194,6 +194,52 @@ def predict(
 
 
 @app.command()
+def audit(
+    source: Annotated[Path, typer.Argument(help="A file as for fit, or the folder of a finished run.")],
+    out: Annotated[Path | None, typer.Option(help="New folder for the audit; audit in the run's if not given.")] = None,
+    target: Annotated[list[str] | None, typer.Option(help="Column to predict; more than once for several.")] = None,
+    task: Annotated[str | None, typer.Option(help="classification or regression; by the target if not given.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help="Column of codes, though they are numbers.")] = None,
+    method: Annotated[str, typer.Option(help=names(METHODS))] = DEFAULT_METHOD,
+    drop_rate: Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")] = "0.2",
+    epochs: Annotated[int, typer.Option()] = 50,
+    seed: Annotated[int, typer.Option(help="Of weights and row order.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    clean: Annotated[Path | None, typer.Option(help="New CSV: the file without the flagged rows.")] = None,
+    repair: Annotated[Path | None, typer.Option(help="New CSV: the file with their targets as suggested.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Which rows are wrong: a suspicion for every row of a file or of a run, and what it should perhaps have been."""
+    from gradsieve.audit.command import audit_command
+    from gradsieve.estimators.progress import lines
+
+    found = audit_command(
+        source,
+        out,
+        clean,
+        repair,
+        targets=target or [],
+        task=task,  # type: ignore[arg-type]  # checked there
+        ignore=ignore or [],
+        categorical=categorical or [],
+        method=method,
+        drop_rate=rate_or_auto(drop_rate),
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        note=lambda text: typer.echo(text, err=True),
+        tell=lines(method, epochs, sys.stderr),
+    )
+    if as_json:
+        typer.echo(json.dumps(found.summary(), indent=2))
+        return
+    from rich.console import Console
+
+    Console().print(found)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs, the table and the picture.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option()] = 0,
@@ -202,6 +248,28 @@ def demo(
     from gradsieve.experiments.demo import run_demo
 
     run_demo(out, seed=seed)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs and audits, or folders of such folders.")],
+    out: Annotated[Path, typer.Option(help="The HTML file; an older report is replaced.")] = Path("report.html"),
+    rows: Annotated[int, typer.Option(min=0, help="How many of the most suspect rows of each are shown.")] = 50,
+    audit: Annotated[bool, typer.Option("--audit", help="Audit the runs that have no audit yet.")] = False,
+    source: Annotated[list[Path] | None, typer.Option(help="A file that was audited, to show its rows.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for the figures as PNG and PDF.")] = None,
+) -> None:
+    """One HTML file about runs and audits, to be opened and mailed: it loads nothing from anywhere."""
+    from gradsieve.report.html import check_out, write_report
+    from gradsieve.report.pictures import save_pictures
+    from gradsieve.report.subjects import read_subjects
+
+    check_out(out)
+    subjects = read_subjects(folders, rows, audit, source or [], lambda text: typer.echo(text, err=True))
+    write_report(subjects, out)
+    if figures is not None:
+        typer.echo(f"figures: {len(save_pictures(subjects, figures))} files in {figures}")
+    typer.echo(f"report: {out}")
 
 
 @app.command()
@@ -329,6 +397,14 @@ def check_command(
 def listed(text: str) -> tuple[str, ...]:
     """Names separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def rate_or_auto(text: str) -> float | str:
+    """A number, or the word as it is: whether that is a rate is checked where it is used."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:

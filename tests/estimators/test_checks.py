@@ -9,6 +9,7 @@ from gradsieve import RobustClassifier, RobustRegressor
 METHODS = ("standard", "spl", "prl-l", "co-prl-l")
 # As small as can pass: the checks fit a few hundred times, and some of them ask for a good fit.
 SMALL = {"hidden": (16,), "epochs": 15, "learning_rate": 0.02}
+SMALLER = {"hidden": (16,), "epochs": 8, "learning_rate": 0.04}  # seven fits each
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -19,8 +20,12 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.mark.filterwarnings("ignore:.*rows are too few to choose", "ignore:The held-out rows cannot tell")
 @parametrize_with_checks(
-    [kind(method, **SMALL) for kind in (RobustClassifier, RobustRegressor) for method in METHODS],
+    [
+        *(kind(method, **SMALL) for kind in (RobustClassifier, RobustRegressor) for method in METHODS),
+        *(kind(drop_rate="auto", **SMALLER) for kind in (RobustClassifier, RobustRegressor)),
+    ],
 )
 def test_every_check_of_scikit_learn(estimator, check):
     check(estimator)

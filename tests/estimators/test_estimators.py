@@ -217,7 +217,7 @@ def test_constant_columns_and_a_constant_target():
     ("settings", "says"),
     [
         ({"drop_rate": 1.0}, "drop_rate is 1.0"),
-        ({"drop_rate": "auto"}, "drop_rate is 'auto'"),
+        ({"drop_rate": "most"}, "drop_rate is 'most'"),
         ({"method": "prl"}, "Did you mean"),
         ({"method": "bootstrap"}, "made for classification"),
         ({"epochs": 0}, "epochs is 0"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal
@@ -11,9 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from gradsieve.counts import check_rate
+from gradsieve.choosing.rates import RatePick
 from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
 from gradsieve.estimators.fitting import DROP_RATE, Fitted, Plan, fit_networks, mean_outputs
 from gradsieve.estimators.progress import lines
 from gradsieve.estimators.scaling import (
@@ -44,9 +47,10 @@ PARAMETERS = """
     ----------
     method : str, default="prl-l"
         Which rows to drop from each step, and by what: a name that ``gradsieve list`` shows, or ``"module:Class"``.
-    drop_rate : float, default=0.2
+    drop_rate : float or "auto", default=0.2
         The share of rows to drop. Right where about as many targets are wrong; a little more than that does no harm,
         but a table without wrong targets loses by it (docs/estimators.md): set it to what you believe, 0 for none.
+        "auto" lets held-out rows choose (docs/unknown-rate.md), for one to three more times the cost of the fit.
     module : torch.nn.Module or callable, default=None
         The network: a module (copied, and trained from the weights that it has), or a function of the shape of a row
         and the number of outputs that builds one. None: fully connected layers of ``hidden`` units.
@@ -79,13 +83,21 @@ PARAMETERS = """
 
     Attributes
     ----------
+    drop_rate_ : float
+        The share of rows that was dropped: ``drop_rate``, what "auto" chose, or 0 where the method drops none.
     corruption_rate_ : float
-        The share of rows that was dropped: ``drop_rate``, or 0 where the method drops none.
+        The share of targets that is believed to be wrong: an estimate with "auto", otherwise ``drop_rate_``.
+    rate_interval_ : (float, float) or None
+        With "auto": where 90 % of the estimates lie when the voting rows are resampled.
+    rate_choice_ : Choice or None
+        With "auto": the last vote, between the two rates that were trained to the end.
+    rate_pick_ : RatePick or None
+        With "auto": all of it, for ``gradsieve.choosing.picture``.
     row_scores_ : ndarray of shape (n_samples,)
         How far each row's target is from what the network expected, mean over the training: large is suspicious.
         NaN for rows of weight 0.
     kept_ : ndarray of shape (n_samples,)
-        Which rows are trusted: the share ``1 - corruption_rate_`` of smallest score.
+        Which rows are trusted: the share ``1 - drop_rate_`` of smallest score.
     history_ : list of dict
         Loss, drop rate and learning rate of each epoch, and the validation score.
     module_ : torch.nn.Module
@@ -103,7 +115,7 @@ class _Robust(BaseEstimator):
     def __init__(
         self,
         method: str = DEFAULT_METHOD,
-        drop_rate: float = DROP_RATE,
+        drop_rate: float | Literal["auto"] = DROP_RATE,
         *,
         module: nn.Module | Builder | None = None,
         hidden: Sequence[int] = (256, 256),
@@ -150,7 +162,7 @@ class _Robust(BaseEstimator):
             outputs=outputs,
             method=self.method,
             method_options=self.method_options or {},
-            drop_rate=self._chosen_rate(),
+            drop_rate=first_rate(plain(self.drop_rate)),
             schedule=self.schedule,
             ramp=plain(self.ramp),
             epochs=plain(self.epochs),
@@ -161,10 +173,6 @@ class _Robust(BaseEstimator):
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             device=self.device,
         )
-
-    def _chosen_rate(self) -> float:
-        """The share to drop: as given. This is where an estimate of an unknown rate ("auto") has its place."""
-        return check_rate("drop_rate", plain(self.drop_rate))
 
     def _network(self, features: int, outputs: int) -> Callable[[int], nn.Module]:
         """A maker of networks for this table."""
@@ -180,22 +188,30 @@ class _Robust(BaseEstimator):
             )
         return lambda number: module(shape, outputs)
 
-    def _fit(self, plan: Plan, X: NDArray, targets: NDArray, weights: NDArray | None) -> Fitted:
-        """Scale the inputs, fit, and keep what is common to both tasks. Targets are scaled already."""
+    def _fit(self, plan: Plan, X: NDArray, targets_at: Callable[[bool], NDArray], weights: NDArray | None) -> Fitted:
+        """Scale the inputs, choose the rate, fit, and keep what is common to both tasks.
+
+        Scaled targets depend on whether rows are dropped.
+        """
         clip = check_clip(plain(self.input_clip))
         scale = input_scale(X, weights)
-        fitted = fit_networks(
-            plan,
-            scale_inputs(X, scale, clip),
-            targets,
-            self._network(X.shape[1], plan.outputs),
-            weights,
-            lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None,
-        )
+        inputs, network = scale_inputs(X, scale, clip), self._network(X.shape[1], plan.outputs)
+        pick = None
+        if self.drop_rate == AUTO:
+            pick = choose_rate(plan, inputs, targets_at, network, weights)
+            plan = dataclasses.replace(plan, drop_rate=pick.rate)
+            if pick.warning:
+                warnings.warn(pick.warning, UserWarning, stacklevel=3)
+        tell = lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None
+        fitted = fit_networks(plan, inputs, targets_at(plan.used_rate > 0), network, weights, tell)
         self.input_scale_: Scale = scale
         self.modules_ = fitted.networks
         self.module_ = fitted.networks[0]
-        self.corruption_rate_ = plan.used_rate
+        self.drop_rate_ = plan.used_rate
+        self.corruption_rate_ = pick.estimate if pick else plan.used_rate
+        self.rate_interval_ = pick.interval if pick else None
+        self.rate_choice_ = pick.choice if pick else None
+        self.rate_pick_: RatePick | None = pick
         self.history_ = fitted.history
         self.n_iter_ = len(fitted.history)
         return fitted
@@ -245,7 +261,8 @@ class RobustClassifier(ClassifierMixin, _Robust):
                 f"y holds one class, {classes[0]!r}, but a classifier tells classes apart: give rows of a second class"
                 " (with a weight above 0)."
             )
-        fitted = self._fit(self._plan(len(classes)), rows[used], numbers.astype(np.int64), weights)
+        targets = numbers.astype(np.int64)
+        fitted = self._fit(self._plan(len(classes)), rows[used], lambda drops: targets, weights)
         self.classes_ = classes
         self._keep_rows(fitted, used)
         return self
@@ -286,7 +303,7 @@ class RobustRegressor(RegressorMixin, _Robust):
         targets = np.asarray(given, dtype=np.float64).reshape(len(rows), -1)[used]
         scale = target_scale(targets, weights)
         plan = self._plan(targets.shape[1])
-        fitted = self._fit(plan, rows[used], scale_targets(targets, scale, plan.used_rate > 0), weights)
+        fitted = self._fit(plan, rows[used], lambda drops: scale_targets(targets, scale, drops), weights)
         self.target_scale_ = scale
         self._is_column = given.ndim == 1
         self._keep_rows(fitted, used)

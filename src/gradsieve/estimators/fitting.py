@@ -127,21 +127,29 @@ def fit_networks(
     tell: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> Fitted:
     """Fit the networks of the plan's method to scaled rows. The order of the rows makes no difference."""
-    device, method = choose_device(plan.device), plan.make_method()
     rows = Rows(torch.from_numpy(inputs), torch.from_numpy(targets))
     order = canonical_order(inputs, targets)
-    held_out, order = split(order, plan)
-    networks = [start(plan, make_network, number, rows.inputs, device) for number in range(method.networks)]
-    for network in networks:
-        method.require(network, batch_rows(len(order), plan.batch_size), device)
-    trainer = Trainer(plan, method, networks, Feed(rows, device), visits(order, weights, plan.seed), held_out)
+    trainer = make_trainer(plan, rows, order, make_network, weights)
+    method, networks, device = trainer.method, trainer.networks, trainer.feed.device
     with reproducible(plan.seed, device):
         history = [tell(record) or record for record in trainer.epochs()]
-    scores = row_scores(method, networks, rows, trainer.ledger.cpu(), device)
+    scores = row_scores(method, networks, rows, order, trainer.ledger.cpu(), device)
     kept = torch.zeros(len(scores), dtype=torch.bool)
     classes = rows.targets if method.balanced else None
     kept[keep_smallest(scores, plan.used_rate, classes=classes)] = True
     return Fitted([network.cpu().eval() for network in networks], scores.numpy(), kept.numpy(), history)
+
+
+def make_trainer(
+    plan: Plan, rows: Rows, order: Tensor, make_network: Callable[[int], nn.Module], weights: NDArray | None = None
+) -> Trainer:
+    """A plan before its first epoch, on the rows that ``order`` names."""
+    device, method = choose_device(plan.device), plan.make_method()
+    held_out, order = split(order, plan)
+    networks = [start(plan, make_network, number, rows.inputs, device) for number in range(method.networks)]
+    for network in networks:
+        method.require(network, batch_rows(len(order), plan.batch_size), device)
+    return Trainer(plan, method, networks, Feed(rows, device), visits(order, weights, plan.seed), held_out)
 
 
 def split(order: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -273,23 +281,27 @@ def answers(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
 
 
 def row_scores(
-    method: Method, networks: Sequence[nn.Module], rows: Rows, ledger: Ledger, device: torch.device
+    method: Method, networks: Sequence[nn.Module], rows: Rows, order: Tensor, ledger: Ledger, device: torch.device
 ) -> Tensor:
     """(N,) float64: each row's mean score over the run.
 
     A row that no step has scored (held out, or the method has no scores) has its loss-layer gradient in the end
-    instead, brought to the scale of the others by the ratio of the medians.
+    instead, brought to the scale of the others by the ratio of the medians. That is computed in ``order``: the last
+    bits of a row's figure may depend on its place.
     """
     scored = ledger.scored > 0
     if bool(scored.all()):
         return ledger.mean_score.double()
     last = torch.stack(
         [
-            loss_gradient_norm(method.criterion, answers(network, rows.inputs, device).float(), rows.targets)
+            loss_gradient_norm(
+                method.criterion, answers(network, rows.inputs[order], device).float(), rows.targets[order]
+            )
             for network in networks
         ]
     )
-    final = last.double().mean(0)
+    final = torch.empty(len(order), dtype=torch.float64)
+    final[order] = last.double().mean(0)
     if not bool(scored.any()):
         return final
     mean = ledger.mean_score.double()

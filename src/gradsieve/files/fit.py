@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from gradsieve.choosing.picture import summary as pick_summary
 from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError
+from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
 from gradsieve.estimators.fitting import DROP_RATE, Plan, fit_networks, mean_outputs
 from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.cells import to_csv
@@ -59,7 +63,7 @@ def fit_file(
     ignore: Sequence[str] = (),
     categorical: Sequence[str] = (),
     method: str = DEFAULT_METHOD,
-    drop_rate: float = DROP_RATE,
+    drop_rate: float | str = DROP_RATE,
     epochs: int = 100,
     seed: int = 0,
     device: str = "auto",
@@ -68,6 +72,7 @@ def fit_file(
 ) -> dict[str, Any]:
     """Fit a network to a CSV, Parquet or NPZ file or a folder of class folders; returns a summary.
 
+    ``drop_rate="auto"`` lets held-out rows choose the share to drop (``gradsieve.choosing.rates``).
     The folder ``out`` will hold the model (``gradsieve.files.model_folder``). Everything that can be wrong with the
     file is found before anything is fitted or written.
     """
@@ -83,14 +88,23 @@ def fit_file(
         task=prepared.targets.task,
         outputs=prepared.targets.outputs,
         method=method,
-        drop_rate=drop_rate,
+        drop_rate=first_rate(drop_rate),
         epochs=epochs,
         seed=seed,
         device=device,
     )
     design = prepared.design()
+
+    def make_network(number: int) -> nn.Module:
+        return design.build()
+
+    pick = None
+    if drop_rate == AUTO:
+        pick = choose_rate(plan, prepared.inputs, partial(prepared.targets.scaled, prepared.given), make_network)
+        plan = replace(plan, drop_rate=pick.rate)
+        note(pick.warning or pick_summary(pick))
     scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
-    fitted = fit_networks(plan, prepared.inputs, scaled, lambda number: design.build(), tell=tell)
+    fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
     model = Model(prepared.targets, prepared.columns, prepared.side, CLIP, design, fitted.networks)
     predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     summary = {
@@ -103,6 +117,8 @@ def fit_file(
         "loss": fitted.history[-1]["loss"],
         "seconds": time.monotonic() - began,
     }
+    if pick is not None:
+        summary["pick"] = pick.to_json()
     about = {
         "fit": summary,
         "plan": asdict(plan),

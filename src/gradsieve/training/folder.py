@@ -1,6 +1,7 @@
 """The folder of a run.
 
 config.json          the run
+pick.json            the drop rate that the rows chose, where the run asks them (drop_rate="auto")
 metrics.jsonl        one line an epoch
 result.json          written last: a folder that has it is finished
 weights.safetensors  the networks, with their SHA-256 in result.json

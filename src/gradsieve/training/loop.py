@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradsieve import ranks, seeds
+from gradsieve import ranks
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.metrics import METRICS
 from gradsieve.theory import check_breakdown
+from gradsieve.training.auto_rate import settle_rate
 from gradsieve.training.engines import CaptureError, PlainEngine, make_engine, require_engine
 from gradsieve.training.evaluate import predict, test_metric
 from gradsieve.training.feed import Feed, epoch_order
@@ -26,10 +27,12 @@ from gradsieve.training.interrupt import Interrupted, stop_request
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.probe import Probe
 from gradsieve.training.progress import Progress, make_progress
+from gradsieve.training.repeatable import reproducible
 from gradsieve.training.result import Result, finish, read_result
-from gradsieve.training.run import Run
+from gradsieve.training.run import Run, most_dropped
 from gradsieve.training.setting import (
     Setting,
+    at_rate,
     make_optimizer,
     prepare,
     real_precision,
@@ -63,7 +66,8 @@ def train(
         raise InputError("train() works in one process. Under torch.distributed call Method.step on each rank's rows.")
     setting = prepare(run)
     state = start(setting)
-    check_breakdown(max(run.rate, run.drop_rate))
+    is_auto = isinstance(run.drop_rate, str)
+    check_breakdown(run.rate if is_auto else max(run.rate, most_dropped(run)))
     try:
         if folder is not None:
             folder.create()
@@ -73,13 +77,17 @@ def train(
             reproducible(run.seed, setting.device),
             make_progress(show, run_label(run), run.epochs) as progress,
         ):
+            picked: dict[str, Any] = {}
+            if is_auto:
+                pick = settle_rate(setting, candidate, folder.path if folder is not None else None, progress.note)
+                setting, picked = at_rate(setting, pick.rate), {"pick": pick.to_json()}
             saved = folder.load_state() if folder is not None else None
             if saved is not None:
                 state.restore(*saved)
             probe = Probe.of(setting) if bounds else None
             trainer = Trainer(setting, state, folder, progress, probe, save_every)
             trainer.train()
-        return finish(setting, state, folder, trainer.manner())
+        return finish(replace(setting, run=run), state, folder, {**trainer.manner(), **picked})
     finally:
         if folder is not None:
             folder.release()
@@ -101,6 +109,11 @@ def start(setting: Setting) -> State:
         Tally.empty(classes, setting.device),
         setting.fingerprint(),
     )
+
+
+def candidate(setting: Setting) -> Trainer:
+    """A run of which nothing is shown or written."""
+    return Trainer(setting, start(setting), None, Progress(), None, math.inf)
 
 
 class Trainer:
@@ -127,10 +140,10 @@ class Trainer:
         self.clock = self.saved_at = self.begun_at = time.monotonic()
         self.waited_for_device = 0.0  # at the ends of the epochs
 
-    def train(self) -> None:
-        """All epochs that are left."""
+    def train(self, until: int | None = None) -> None:
+        """All epochs that are left, or those up to ``until``."""
         with stop_request() as stop:
-            while self.state.epoch <= self.run.epochs:
+            while self.state.epoch <= (self.run.epochs if until is None else until):
                 for _ in self.steps():
                     if stop.made:
                         self.save()
@@ -243,18 +256,3 @@ def run_label(run: Run) -> str:
     """A run in a few words."""
     corruption = "clean" if run.corruption == "none" else f"{run.corruption} {run.rate:g}"
     return f"{run.data} {corruption} {run.method}"
-
-
-@contextmanager
-def reproducible(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers from the seed, algorithms that repeat, and the caller's generators left as they were."""
-    with ExitStack() as stack:
-        is_cuda = device.type == "cuda"
-        if is_cuda:  # of several GPUs, make the run's own the one whose generator is meant
-            stack.enter_context(torch.cuda.device(device))
-        stack.enter_context(torch.random.fork_rng(devices=[torch.cuda.current_device()] if is_cuda else []))
-        stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True))
-        torch.default_generator.manual_seed(seeds.derive(seed, "dropout"))
-        if is_cuda:
-            torch.cuda.manual_seed(seeds.derive(seed, "dropout"))
-        yield

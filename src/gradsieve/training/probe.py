@@ -12,6 +12,7 @@ from gradsieve import seeds
 from gradsieve.method import Method
 from gradsieve.theory import gradient_error, probe_rows
 from gradsieve.training.feed import as_float
+from gradsieve.training.run import most_dropped
 from gradsieve.training.setting import Setting
 
 ROWS = 64  # the Jacobian of every row is looked at: few rows, the same in every epoch
@@ -36,7 +37,7 @@ class Probe:
         train, device = setting.data.train, setting.device
         return cls(
             setting.method,
-            run.drop_rate,
+            most_dropped(run),
             as_float(train.inputs[rows].to(device)),
             train.targets[rows].to(device),
             setting.clean_targets[rows].to(device),

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -47,6 +48,10 @@ class Result:
     def purity(self) -> float:
         """The share of clean rows among those that the last epoch trained on."""
         return number(self.summary["purity"])
+
+    def _repr_html_(self) -> str:
+        # By name, and only where somebody looks: pages are drawn above this layer.
+        return import_module("gradsieve.report.html").result_fragment(self)
 
 
 def finish(setting: Setting, state: State, folder: RunFolder | None, manner: Mapping[str, Any]) -> Result:

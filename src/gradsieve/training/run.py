@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from gradsieve.choosing import RATES
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.counts import check_rate, exact
 from gradsieve.data import DATASETS
@@ -25,6 +26,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 Augment = Literal["none", "crop-flip"]
 Engine = Literal["auto", "plain", "captured"]
 Compile = Literal["auto", "on", "off"]
+AUTO = "auto"
 CHOICES = {
     "preset": ("authors", "proper"),
     "decay": ("constant", "linear"),
@@ -48,7 +50,7 @@ class Run:
     learning_rate: float
     corruption: str = "none"
     rate: float = 0.0  # the share of corrupted rows, epsilon in the paper
-    drop_rate: float = 0.0  # the share of dropped rows, tau in the paper
+    drop_rate: float | Literal["auto"] = 0.0  # the share of dropped rows, tau in the paper; auto: rows choose it
     schedule: str = "ramp"
     ramp: int = 10
     schedule_unit: Unit = "epoch"
@@ -88,7 +90,7 @@ def make_run(
     *,
     corruption: str = "none",
     rate: float = 0.0,
-    drop_rate: float | None = None,
+    drop_rate: float | Literal["auto"] | None = None,
     preset: Preset = "proper",
     seed: int = 0,
     method_options: Mapping[str, Any] | None = None,
@@ -146,7 +148,7 @@ def make_run(
 def check_run(run: Run) -> None:
     """Everything about a run that can be wrong before its data is read."""
     check_rate("rate", run.rate)
-    check_rate("drop_rate", run.drop_rate)
+    most_dropped(run)
     for name, allowed in CHOICES.items():
         if getattr(run, name) not in allowed:
             raise InputError(f"{name} is {getattr(run, name)!r}, but must be one of: {', '.join(allowed)}.")
@@ -170,6 +172,15 @@ def check_run(run: Run) -> None:
     check_batch(run, run.batch_size)
 
 
+def most_dropped(run: Run) -> float:
+    """The drop rate, checked; for "auto" the largest that it may choose."""
+    if isinstance(run.drop_rate, str):
+        if run.drop_rate != AUTO:
+            raise InputError(f"drop_rate is {run.drop_rate!r}, but must be a number from 0 up to 1, or 'auto'.")
+        return max(RATES)
+    return check_rate("drop_rate", run.drop_rate)
+
+
 def check_options(name: str, options: Any) -> None:
     """Options are saved with the run: names and plain values."""
     try:
@@ -189,7 +200,7 @@ def check_batch(run: Run, rows: int) -> None:
             f"batch_size is {run.batch_size}: batches of 1 row, but {run.method} compares the rows of a batch. "
             "Give it at least 2, or take method 'standard'."
         )
-    if (1 - exact(run.drop_rate)) * rows < 1:
+    if (1 - exact(most_dropped(run))) * rows < 1:
         raise InputError(
             f"drop_rate {run.drop_rate} would keep no row of a batch of {rows}. "
             "Use a larger batch_size or a smaller drop_rate."

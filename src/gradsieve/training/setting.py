@@ -24,7 +24,7 @@ from gradsieve.schedule import linear_decay, plan
 from gradsieve.scores.form import Scoring, scoring_form
 from gradsieve.scores.loss import Criterion
 from gradsieve.training.feed import as_float
-from gradsieve.training.run import Precision, Run, check_batch
+from gradsieve.training.run import Precision, Run, check_batch, most_dropped
 
 CRITERIA: dict[Task, Criterion] = {"classification": F.cross_entropy, "regression": F.mse_loss}
 
@@ -132,7 +132,6 @@ def prepare(run: Run) -> Setting:
     )
     check_batch(run, min(run.batch_size, len(clean)))
     steps = len(clean) // min(run.batch_size, len(clean))
-    length = run.epochs * (steps if run.schedule_unit == "step" else 1)
     return Setting(
         run=run,
         data=replace(data, train=Rows(data.train.inputs, targets)),
@@ -140,9 +139,21 @@ def prepare(run: Run) -> Setting:
         is_corrupted=is_corrupted,
         method=method,
         device=device,
-        rates=plan(run.schedule, run.drop_rate, run.ramp, length),
+        rates=plan_rates(run, steps),
         steps_an_epoch=steps,
     )
+
+
+def plan_rates(run: Run, steps_an_epoch: int) -> list[float]:
+    """The drop rate at each T of the run's schedule."""
+    length = run.epochs * (steps_an_epoch if run.schedule_unit == "step" else 1)
+    return plan(run.schedule, most_dropped(run), run.ramp, length)
+
+
+def at_rate(setting: Setting, drop_rate: float) -> Setting:
+    """The same run at another drop rate."""
+    run = replace(setting.run, drop_rate=drop_rate)
+    return replace(setting, run=run, rates=plan_rates(run, setting.steps_an_epoch))
 
 
 def require_outputs(setting: Setting, network: nn.Module) -> None:

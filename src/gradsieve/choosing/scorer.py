@@ -1,0 +1,78 @@
+"""The vote for scikit-learn: a score for one model at a time, and a ranking of several that are fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradsieve.choosing.vote import Choice, Prefer, choose, read_rows, read_weights
+from gradsieve.errors import InputError, MissingExtraError
+
+try:
+    from sklearn.base import is_classifier
+except ImportError as error:
+    raise MissingExtraError("scikit-learn 1.6 or newer", "sklearn", "Scoring estimators") from error
+
+
+def noisy_score(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    """A scorer for ``GridSearchCV(..., scoring=noisy_score)`` where ``y`` cannot be trusted; larger is better.
+
+    Classes: the mean probability of the given labels, which is what `choose` goes by. Real targets: minus the mean
+    distance from them. A scorer sees one model at a time, so that models cannot be compared row by row: of the scores
+    that one model can have, this one comes nearest to the vote (docs/unknown-rate.md). `rank_models` has the vote.
+    """
+    answers, given = read_rows(answer(estimator, X)[None], labels(estimator, y))
+    weights = read_weights(sample_weight, len(given))
+    if given.ndim == 1:
+        scores = answers[0, np.arange(len(given)), given]
+    else:
+        scores = -np.sqrt(((answers[0] - given) ** 2).sum(1))
+    return float(np.average(scores, weights=weights))
+
+
+def rank_models(
+    estimators: Sequence[Any] | Mapping[Any, Any],
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    prefer: Prefer = "none",
+    sample_weight: ArrayLike | None = None,
+    seed: int = 0,
+) -> Choice:
+    """Let held-out rows ``X``, ``y`` choose between fitted estimators, pair by pair; see `choose`."""
+    named = estimators if isinstance(estimators, Mapping) else dict(enumerate(estimators))
+    if not named:
+        raise InputError("estimators is empty, but a choice needs two.")
+    given = [labels(each, y) for each in named.values()]
+    if any(not np.array_equal(given[0], each) for each in given):
+        raise InputError("The estimators know different classes (classes_). Fit all of them to the same rows.")
+    predictions = np.stack([answer(each, X) for each in named.values()])
+    return choose(predictions, given[0], prefer=prefer, names=list(named), weights=sample_weight, seed=seed)
+
+
+def answer(estimator: Any, X: ArrayLike) -> NDArray[np.float64]:
+    """Probabilities of classes, or predictions."""
+    if not is_classifier(estimator):
+        return np.asarray(estimator.predict(X), dtype=np.float64)
+    if not hasattr(estimator, "predict_proba"):
+        raise InputError(f"{type(estimator).__name__} has no predict_proba, but classes are judged by probabilities.")
+    return np.asarray(estimator.predict_proba(X), dtype=np.float64)
+
+
+def labels(estimator: Any, y: ArrayLike) -> NDArray:
+    """The given targets; classes as their places in ``classes_``."""
+    given = np.asarray(y)
+    if not is_classifier(estimator):
+        return given.astype(np.float64)
+    classes = np.asarray(estimator.classes_)
+    places = np.minimum(np.searchsorted(classes, given), len(classes) - 1)
+    unknown = np.flatnonzero(classes[places] != given)
+    if len(unknown):
+        row = int(unknown[0])
+        raise InputError(
+            f"y[{row}] is {given[row]!r}, a class that the estimator was not fitted to. Leave such rows out."
+        )
+    return places

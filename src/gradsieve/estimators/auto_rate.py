@@ -1,0 +1,83 @@
+"""``drop_rate="auto"``: which share of a table's rows to drop, chosen by some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gradsieve import seeds
+from gradsieve.choosing import RATES
+from gradsieve.choosing.rates import LEAST_ROWS, RatePick, electorate, no_pick, pick_rate, too_few
+from gradsieve.counts import check_rate
+from gradsieve.data import Rows
+from gradsieve.errors import InputError
+from gradsieve.estimators.fitting import Plan, Trainer, make_trainer, mean_outputs
+from gradsieve.estimators.rows import canonical_order
+from gradsieve.methods import METHODS
+from gradsieve.training.loop import reproducible
+
+AUTO = "auto"
+
+
+def first_rate(drop_rate: float | str) -> float:
+    """The rate that a plan is checked with: as given, and the largest that "auto" may choose."""
+    if isinstance(drop_rate, str):
+        if drop_rate != AUTO:
+            raise InputError(f"drop_rate is {drop_rate!r}, but must be a number from 0 up to 1, or 'auto'.")
+        return max(RATES)
+    return check_rate("drop_rate", drop_rate)
+
+
+def choose_rate(
+    plan: Plan,
+    inputs: NDArray,  # (N, ...) as `fit_networks` takes them
+    targets_at: Callable[[bool], NDArray],  # whether rows are dropped -> the targets as they are then learnt
+    make_network: Callable[[int], nn.Module],
+    weights: NDArray | None = None,
+) -> RatePick:
+    """The rate for these rows, whatever their order: none where the method drops none, or rows are too few to say."""
+    if not METHODS[plan.method].drops_rows:
+        return no_pick()
+    if len(inputs) < LEAST_ROWS:
+        return too_few(len(inputs))
+
+    @cache
+    def rows(drops: bool) -> Rows:
+        return Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(drops)))
+
+    trained, voters = electorate(len(inputs), plan.seed)
+    order = canonical_order(inputs, targets_at(True))
+    trained, voters = order[trained], order[voters]
+
+    def start(rate: float) -> Runner:
+        at_rate = replace(plan, drop_rate=rate)
+        return Runner(make_trainer(at_rate, rows(rate > 0), trained, make_network, weights), voters)
+
+    votes = None if weights is None else weights[voters.numpy()]
+    return pick_rate(start, rows(True).targets[voters].numpy(), weights=votes, seed=plan.seed)
+
+
+class Runner:
+    """A candidate: one plan at work on the rows that do not vote."""
+
+    def __init__(self, trainer: Trainer, voters: Tensor) -> None:
+        self.trainer, self.voters = trainer, voters
+        self.records, self.done = trainer.epochs(), 0
+
+    def train(self, share: float) -> None:
+        plan, feed = self.trainer.plan, self.trainer.feed
+        with reproducible(seeds.derive(plan.seed, "candidate", self.done), feed.device):
+            while self.done < round(share * plan.epochs) or share == 1:  # early stopping may end it before
+                if next(self.records, None) is None:
+                    break
+                self.done += 1
+
+    def predict(self) -> NDArray:
+        trainer = self.trainer
+        inputs = trainer.feed.inputs[self.voters.to(trainer.feed.inputs.device)].cpu().numpy()
+        return mean_outputs(trainer.networks, inputs, trainer.plan.task, trainer.plan.device)

@@ -1,0 +1,25 @@
+"""The same random numbers and the same algorithms, every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+from gradsieve import seeds
+
+
+@contextmanager
+def reproducible(seed: int, device: torch.device) -> Iterator[None]:
+    """Random numbers from the seed, algorithms that repeat, and the caller's generators left as they were."""
+    with ExitStack() as stack:
+        is_cuda = device.type == "cuda"
+        if is_cuda:  # of several GPUs, make the run's own the one whose generator is meant
+            stack.enter_context(torch.cuda.device(device))
+        stack.enter_context(torch.random.fork_rng(devices=[torch.cuda.current_device()] if is_cuda else []))
+        stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True))
+        torch.default_generator.manual_seed(seeds.derive(seed, "dropout"))
+        if is_cuda:
+            torch.cuda.manual_seed(seeds.derive(seed, "dropout"))
+        yield

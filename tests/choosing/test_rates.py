@@ -1,0 +1,126 @@
+"""The race of drop rates with candidates whose quality is known, and the estimate of the wrong share."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gradsieve import estimate_rate
+from gradsieve.choosing import RATES
+from gradsieve.choosing.rates import RUNGS, RatePick, electorate, pick_rate, too_few
+from gradsieve.errors import GradsieveError, InputError
+
+ROWS = 600
+
+
+class Runner:
+    """A candidate that is the better the nearer its rate is to the best one, and says what it did."""
+
+    def __init__(self, rate, best, truth, diverges=False):
+        self.rate, self.truth, self.diverges, self.trained = rate, truth, diverges, []
+        self.noise = np.random.default_rng(0).normal(size=truth.shape) * (0.05 + 3 * abs(rate - best))
+
+    def train(self, share):
+        self.trained.append(share)
+        if self.diverges:
+            raise GradsieveError("diverged")
+
+    def predict(self):
+        return self.truth + self.noise
+
+
+def race(best, share=0.0, diverging=()):
+    random = np.random.default_rng(1)
+    truth = random.normal(size=(ROWS, 1))
+    given = np.where(np.arange(ROWS)[:, None] < share * ROWS, random.uniform(-5, 5, size=truth.shape), truth)
+    runners = {}
+
+    def start(rate):
+        runners[rate] = Runner(rate, best, truth, rate in diverging)
+        return runners[rate]
+
+    return pick_rate(start, given), runners
+
+
+@pytest.mark.parametrize("best", RATES)
+def test_the_best_rate_wins_and_the_others_stop_on_the_way(best):
+    pick, runners = race(best, share=0.2)
+    assert pick.winner == best
+    assert pick.rate == (max(best, round(pick.estimate, 2)) if best else 0)
+    assert pick.choice is not None
+    assert pick.choice.name == best
+    lengths = sorted(len(runner.trained) for runner in runners.values())
+    assert lengths == [1, 1, 1, 2, 3, 3]
+    assert runners[best].trained == [*(share for share, _ in RUNGS), 1.0]
+    assert pick.margins[RATES.index(best)] == 0
+    assert max(pick.margins) == 0
+
+
+def test_equal_candidates_leave_all_rows_in():
+    pick = pick_rate(lambda rate: Runner(0, 0, np.zeros((ROWS, 1))), np.ones((ROWS, 1)))
+    assert pick.rate == 0
+
+
+@pytest.mark.parametrize("diverging", [(0.0,), (0.0, 0.1, 0.2, 0.3, 0.4)])
+def test_a_candidate_that_diverges_has_lost(diverging):
+    pick, _ = race(0.0, diverging=diverging)
+    assert pick.winner not in diverging
+    assert pick.margins[0] == -1
+
+
+def test_where_all_diverge_the_error_is_theirs():
+    with pytest.raises(GradsieveError, match="diverged"):
+        race(0.0, diverging=RATES)
+
+
+def test_a_pick_survives_its_file():
+    pick, _ = race(0.3, share=0.2)
+    again = RatePick.from_json(json.loads(json.dumps(pick.to_json())))
+    assert again.to_json() == pick.to_json()
+    assert again.winner == 0.3
+    with pytest.raises(InputError):
+        RatePick.from_json({**pick.to_json(), "rate": 2})
+
+
+@pytest.mark.parametrize("rows", [200, 2500, 10_000, 100_000])
+def test_nobody_votes_on_rows_that_were_trained_on(rows):
+    trained, voters = electorate(rows, seed=0)
+    assert not set(trained.tolist()) & set(voters.tolist())
+    assert len(voters) >= len(trained) // 4
+    # Races of 3.5 candidates: 2.8 runs of all rows at most, 1.5 at 10,000 rows and 0.5 at 100,000.
+    assert 3.5 * len(trained) <= rows * {200: 2.8, 2500: 2.8, 10_000: 1.5, 100_000: 0.5}[rows]
+    assert (trained == electorate(rows, seed=0)[0]).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.45])
+@pytest.mark.parametrize("outputs", [1, 2, 10])
+def test_the_estimate_counts_far_targets(share, outputs):
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(4000, outputs))
+    is_wrong = random.random(4000) < share
+    given = truth + 0.1 * random.normal(size=truth.shape)
+    given[is_wrong] = random.uniform(-5, 5, size=(is_wrong.sum(), outputs))
+    moved = (np.sqrt(((given - truth) ** 2).sum(1)) > 3 * 0.1 * np.sqrt(outputs)).mean()
+    assert estimate_rate(truth, given) == pytest.approx(moved, abs=0.03)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.45])
+def test_the_estimate_counts_contradicted_labels(share):
+    random = np.random.default_rng(0)
+    labels = random.integers(10, size=3000)
+    sure = random.random(3000) < 0.9  # of the others the model has no idea
+    probabilities = np.where(sure[:, None], 0.91 * np.eye(10)[labels] + 0.009, 0.1)
+    given = np.where(random.random(3000) < share, (labels + 1) % 10, labels)
+    assert estimate_rate(probabilities, given) == pytest.approx(share, abs=0.03)
+
+
+def test_an_exact_fit_has_no_suspects():
+    assert estimate_rate(np.arange(50.0), np.arange(50.0)) == 0
+
+
+def test_a_pick_warns_of_a_wrong_majority_and_of_too_few_rows():
+    random = np.random.default_rng(0)
+    truth = np.zeros((ROWS, 1))
+    given = np.where(random.random((ROWS, 1)) < 0.6, random.uniform(50, 99, (ROWS, 1)), random.normal(size=(ROWS, 1)))
+    assert "seem wrong" in pick_rate(lambda rate: Runner(rate, 0.5, truth), given).warning
+    assert "150 rows are too few" in too_few(150).warning

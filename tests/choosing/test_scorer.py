@@ -1,0 +1,79 @@
+"""The scorer inside scikit-learn's grid, and fitted models ranked on wrong rows."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import HuberRegressor, LinearRegression, LogisticRegression, RidgeClassifier
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gradsieve import choose, noisy_score, rank_models
+from gradsieve.errors import InputError
+
+
+def wrong_digits(share=0.4, words=False):
+    X, y = load_digits(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X, y, random_state=0)
+    is_wrong = np.random.default_rng(0).random(len(y)) < share
+    given = np.where(is_wrong, (y + 1) % 10, y)
+    names = np.array([f"digit {each}" for each in range(10)]) if words else np.arange(10)
+    return X, names[given], X_test, names[y_test]
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_grid_finds_the_neighbours_that_outvote_wrong_labels(words):
+    X, given, X_test, y_test = wrong_digits(words=words)
+    grid = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [15, 200, 800]}, scoring=noisy_score, cv=3).fit(
+        X, given
+    )
+    assert grid.best_params_ == {"n_neighbors": 15}
+    assert grid.score(X_test, y_test) > 0.5  # by the same scorer: the mean probability of the true labels
+
+
+def test_the_score_of_classes_is_what_the_vote_compares():
+    X, given, X_test, y_test = wrong_digits(words=True)
+    models = [KNeighborsClassifier(each).fit(X, given) for each in (200, 10)]
+    choice = rank_models(dict(zip("ab", models, strict=True)), X_test, y_test)
+    scores = [noisy_score(each, X_test, y_test) for each in models]
+    assert choice.margins[1, 0] == pytest.approx(scores[1] - scores[0])
+    assert choice.name == "b"
+
+
+def test_real_targets_one_or_many():
+    X, y = load_diabetes(return_X_y=True)
+    wrong = np.random.default_rng(0).random(len(y)) < 0.3
+    given = np.where(wrong, y + 2000 * X[:, 2] ** 2 * 400, y)
+    parts = train_test_split(X, given, random_state=0)
+    models = [kind.fit(parts[0], parts[2]) for kind in (LinearRegression(), HuberRegressor(max_iter=1000))]
+    assert rank_models(models, parts[1], parts[3]).best == 1
+    assert noisy_score(models[1], parts[1], parts[3]) > noisy_score(models[0], parts[1], parts[3])
+    many = RandomForestRegressor(5, random_state=0).fit(X, np.stack([y, -y], 1))
+    assert noisy_score(many, X, np.stack([y, -y], 1)) < 0
+    single = [model.predict(parts[1]) for model in models]
+    assert rank_models(models, parts[1], parts[3]).ranking == choose(np.stack(single), parts[3]).ranking
+
+
+def test_pipelines_and_weights():
+    X, given, _, _ = wrong_digits(share=0)
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=50)).fit(X, given)
+    weights = np.zeros(len(X))
+    weights[:10] = 1
+    assert noisy_score(model, X, given, weights) == pytest.approx(noisy_score(model, X[:10], given[:10]))
+
+
+def test_bad_input():
+    X, given, _, _ = wrong_digits()
+    model = KNeighborsClassifier().fit(X, given)
+    with pytest.raises(InputError, match=r"y\[0\]"):
+        noisy_score(model, X[:3], [11, 1, 2])
+    with pytest.raises(InputError, match="no predict_proba"):
+        noisy_score(RidgeClassifier().fit(X, given), X, given)
+    even = given % 2 == 0
+    other = KNeighborsClassifier().fit(X[even], given[even])
+    with pytest.raises(InputError, match="different classes"):
+        rank_models([model, other], X[even], given[even])
+    with pytest.raises(InputError, match="empty"):
+        rank_models([], X, given)

@@ -1,0 +1,155 @@
+"""The vote against a naive count, on rows where it must be right, and on input that cannot work."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradsieve import choose
+from gradsieve.errors import InputError
+
+RANDOM = np.random.default_rng(0)
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def naive_margin(a, b, y):
+    """One pair of models with one output, row by row."""
+    width = np.subtract(*np.quantile(y, (0.75, 0.25)))
+    limit = np.quantile(((a - b) / width) ** 2, 0.99)
+    total = votes = 0.0
+    for fa, fb, target in zip(a, b, y, strict=True):
+        weight = min(((fa - fb) / width) ** 2, limit)
+        total += weight
+        votes += weight * (
+            1 if abs(fa - target) < abs(fb - target) else -1 if abs(fa - target) > abs(fb - target) else 0
+        )
+    return votes / total
+
+
+def test_margins_are_those_of_a_naive_count():
+    y = RANDOM.normal(size=80)
+    predictions = y + RANDOM.normal(size=(4, 80)) * np.array([0.1, 0.5, 1, 2])[:, None]
+    choice = choose(predictions, y)
+    for a in range(4):
+        for b in range(4):
+            expected = 0 if a == b else naive_margin(predictions[a], predictions[b], y)
+            assert choice.margins[a, b] == pytest.approx(expected, abs=1e-12)
+    assert choice.ranking == (0, 1, 2, 3)
+    assert choice.decided
+    assert choice.confidence == 1
+
+
+def test_classes_are_judged_by_the_mean_probability_of_the_given_label():
+    labels = RANDOM.integers(5, size=300)
+    probabilities = softmax(RANDOM.normal(size=(3, 300, 5)) + np.eye(5)[labels] * np.array([0, 1, 3])[:, None, None])
+    choice = choose(probabilities, labels)
+    mean = probabilities[:, np.arange(300), labels].mean(1)
+    np.testing.assert_allclose(choice.margins, mean[:, None] - mean[None], atol=1e-12)
+    gap = probabilities[2, np.arange(300), labels] - probabilities[1, np.arange(300), labels]
+    assert choice.errors[2, 1] == pytest.approx(gap.std() / np.sqrt(300))
+    assert choice.best == 2
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.4])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_wrong_rows_do_not_elect_the_model_that_follows_them(share, outputs):
+    """The honest model, one that wrong rows have bent, and one that ignores the extremes."""
+    truth = RANDOM.normal(size=(2000, outputs))
+    lie = RANDOM.normal(size=outputs) * 6
+    is_wrong = np.arange(2000) < share * 2000
+    given = np.where(is_wrong[:, None], lie, truth + 0.1 * RANDOM.normal(size=truth.shape))
+    bent = truth + 0.5 * (lie - truth) * max(share, 0.05)
+    timid = np.clip(truth, -1.2, 1.2)
+    predictions = np.stack([bent, timid, truth + 0.02 * RANDOM.normal(size=truth.shape)])
+    assert choose(predictions, given).best == 2
+
+
+def test_outputs_of_any_unit_weigh_alike():
+    truth = RANDOM.normal(size=(500, 2))
+    given = truth + 0.1 * RANDOM.normal(size=truth.shape)
+    predictions = truth + np.array([[[0.3, 0]], [[0, 0.1]], [[0.3, 0.3]]])
+    plain, scaled = choose(predictions, given), choose(predictions * [1e6, 1], given * [1e6, 1])
+    np.testing.assert_allclose(plain.margins, scaled.margins)
+    assert plain.ranking == scaled.ranking == (1, 0, 2)
+
+
+def test_the_first_of_equals_is_preferred_only_where_asked():
+    y = RANDOM.normal(size=400)
+    noise = 0.3 * RANDOM.normal(size=(2, 400))
+    predictions = np.stack([y + noise[0], y + noise[1], y + 3])
+    plain = choose(predictions, y)
+    swapped = predictions[[plain.ranking[1], plain.ranking[0], 2]]
+    assert choose(swapped, y).best == 1
+    behind = -choose(swapped, y).margins[0, 1] / choose(swapped, y).errors[0, 1]
+    assert choose(swapped, y, prefer="first").best == (0 if behind <= 0.5 else 1)
+    assert choose(predictions[[2, 0]], y, prefer="first").best == 1  # not where the rows are sure
+    later = swapped[[2, 0, 1]]
+    assert choose(later, y, prefer="first").best == (1 if behind <= 0.5 else 2)
+    assert choose(later, y, prefer="baseline").best == choose(later, y).best == 2
+    assert choose(swapped, y, prefer="baseline").best == (0 if behind <= 0.5 else 1)
+    same = choose(np.stack([y, y, y]), y, prefer="first")
+    assert (same.best, same.decided, same.ranking) == (0, False, (0, 1, 2))
+
+
+def test_weights_are_copies():
+    y = RANDOM.normal(size=60)
+    predictions, copies = y + RANDOM.normal(size=(3, 60)), RANDOM.integers(0, 2, size=60)
+    weighted, repeated = choose(predictions, y, weights=copies), choose(predictions.repeat(copies, 1), y.repeat(copies))
+    assert weighted.ranking == repeated.ranking
+    labels = RANDOM.integers(3, size=60)
+    chances, copies = softmax(RANDOM.normal(size=(3, 60, 3))), RANDOM.integers(0, 5, size=60)
+    weighted = choose(chances, labels, weights=copies)
+    repeated = choose(chances.repeat(copies, 1), labels.repeat(copies))
+    np.testing.assert_allclose(weighted.margins, repeated.margins)
+
+
+def test_the_same_seed_gives_the_same_confidence():
+    y = RANDOM.normal(size=50)
+    predictions = y + RANDOM.normal(size=(3, 50))
+    first, second = choose(predictions, y, seed=1), choose(predictions, y, seed=1)
+    assert first.confidence == second.confidence < 1
+    np.testing.assert_array_equal(first.resampled, second.resampled)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 40), st.integers(0, 10**6))
+def test_what_holds_of_every_choice(models, rows, seed):
+    random = np.random.default_rng(seed)
+    predictions, y = random.integers(-3, 4, size=(models, rows, 2)).astype(float), random.normal(size=(rows, 2))
+    choice = choose(predictions, y, names=[f"model {each}" for each in range(models)])
+    assert sorted(choice.ranking) == list(range(models))
+    assert choice.best == choice.ranking[0]
+    assert choice.name == f"model {choice.best}"
+    np.testing.assert_array_equal(choice.margins, -choice.margins.T)
+    assert (np.abs(choice.margins) <= 1 + 1e-12).all()
+    order = random.permutation(rows)
+    shuffled = choose(predictions[:, order], y[order])
+    np.testing.assert_allclose(shuffled.margins, choice.margins, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "targets", "options", "says"),
+    [
+        (np.zeros(5), np.zeros(5), {}, "shape (5,)"),
+        (np.zeros((1, 5)), np.zeros(5), {}, "a choice needs two"),
+        (np.zeros((2, 5)), np.zeros(4), {}, "targets have the shape (4,)"),
+        (np.zeros((2, 0)), np.zeros(0), {}, "targets have the shape (0,)"),
+        (np.zeros((2, 5, 3)), np.zeros((5, 2)), {}, "3 outputs a row, but targets 2"),
+        (np.zeros((2, 5, 3)), np.zeros(5), {}, "must be integers"),
+        (np.full((2, 5), np.nan), np.zeros(5), {}, "predictions[0, 0] is not finite"),
+        (np.zeros((2, 5)), np.array([0, 0, np.inf, 0, 0]), {}, "targets[2] is not finite"),
+        (np.ones((2, 5, 3)), np.zeros(5, dtype=int), {}, "softmax"),
+        (np.full((2, 5, 2), 0.5), np.array([0, 1, 2, 0, 0]), {}, "targets[2] is 2"),
+        (np.zeros((2, 5)), np.zeros(5), {"prefer": "last"}, "prefer is 'last'"),
+        (np.zeros((2, 5)), np.zeros(5), {"names": ["a"]}, "names has 1"),
+        (np.zeros((2, 5)), np.zeros(5), {"weights": [1, 2]}, "weights must be 5"),
+    ],
+)
+def test_bad_input(predictions, targets, options, says):
+    with pytest.raises(InputError) as error:
+        choose(predictions, targets, **options)
+    assert says in str(error.value)

@@ -1,0 +1,117 @@
+"""drop_rate="auto" of a run: picked before it starts, written down, and kept by whoever goes on with it."""
+
+import json
+
+import pytest
+import torch
+
+from gradsieve.errors import CheckpointError, InputError
+from gradsieve.training import auto_rate
+from gradsieve.training.folder import read_folder
+from gradsieve.training.loop import train
+from gradsieve.training.run import Run, make_run
+
+pytestmark = pytest.mark.filterwarnings("ignore:About .* of the targets seem wrong", "ignore:The held-out rows cannot")
+
+
+def same_weights(first, second):
+    return all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights | second.weights)
+
+
+@pytest.fixture
+def auto(digits):
+    return lambda *method, **changes: digits(*method, drop_rate="auto", **{"epochs": 4, **changes})
+
+
+def test_the_run_is_that_of_the_picked_rate(auto, digits, tmp_path):
+    settings = {"rate": 0.3, "epochs": 12, "learning_rate": 1e-2, "corruption": "pairflip"}
+    run = auto(**settings)
+    result = train(run, tmp_path / "auto")
+    pick = json.loads((tmp_path / "auto" / "pick.json").read_text())
+    assert result.summary["pick"] == pick
+    assert 0 < pick["rate"] <= 0.5
+    assert same_weights(result, train(digits(drop_rate=pick["rate"], **settings)))
+    assert read_folder(tmp_path / "auto").run == run == Run.from_json(result.summary["run"])
+    assert result.history[-1]["drop_rate"] == pick["rate"]
+    assert same_weights(result, train(run))  # with no folder too
+
+
+def test_a_run_goes_on_with_the_pick_that_it_began_with(auto, digits, tmp_path, monkeypatch):
+    run = auto()
+    whole = train(run, tmp_path / "whole")
+    begun = tmp_path / "begun"
+    monkeypatch.setattr(auto_rate, "pick_rate", never)
+    begun.mkdir()
+    (begun / "config.json").write_text(json.dumps(run.to_json()))
+    (begun / "pick.json").write_text((tmp_path / "whole" / "pick.json").read_text())
+    assert same_weights(train(run, begun, resume=True), whole)
+
+
+def never(*arguments, **options):
+    raise AssertionError("there is a pick already")
+
+
+def test_killed_while_it_chooses_it_chooses_the_same(auto, tmp_path, monkeypatch):
+    run = auto()
+    whole = train(run, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(auto_rate, "write_json", never)
+        with pytest.raises(AssertionError):
+            train(run, tmp_path / "killed")
+    again = train(run, tmp_path / "killed", resume=True)
+    assert again.summary["pick"] == whole.summary["pick"]
+    assert same_weights(again, whole)
+
+
+def test_killed_after_a_step_it_ends_with_the_same_bits(auto, command, tmp_path):
+    arguments = ["train", "--data", "digits", "--corruption", "symmetric", "--rate", "0.3", "--drop-rate", "auto"]
+    arguments += ["--epochs", "3", "--model-option", "hidden=[16]", "--save-every", "0", "--out"]
+    assert command.run(*arguments, tmp_path / "whole") == 0
+    command.start(*arguments, tmp_path / "killed")
+    while (
+        not list(tmp_path.glob("killed/state/state-*.safetensors")) and not (tmp_path / "killed/result.json").exists()
+    ):
+        pass
+    command.signal(9)
+    command.wait()
+    assert command.run(*arguments, tmp_path / "killed", "--resume") == 0
+    files = [tmp_path / name / "weights.safetensors" for name in ("whole", "killed")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_clean_rows_stay(auto):
+    result = train(auto(corruption="none", rate=0.0, epochs=6))
+    assert result.summary["pick"]["rate"] == 0
+
+
+def test_images_and_landmarks(faces):
+    run = faces("prl-l", drop_rate="auto", data_options={"train": 240, "test": 16, "size": 28})
+    pick = train(run).summary["pick"]
+    assert len(pick["margins"]) == 6
+
+
+def test_few_rows_and_methods_that_drop_none(faces, auto):
+    with pytest.warns(UserWarning, match="64 rows are too few") as caught:
+        assert "too few" in train(faces(drop_rate="auto")).summary["pick"]["warning"]
+    assert caught[0].filename == __file__
+    assert train(auto("standard")).summary["pick"]["rate"] == 0
+
+
+def test_the_choice_leaves_the_callers_random_numbers_alone(auto):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    train(auto(epochs=2))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_bad_input(digits, auto, tmp_path):
+    with pytest.raises(InputError, match="drop_rate is 'most'"):
+        digits(drop_rate="most")
+    with pytest.raises(InputError, match="would keep no row"):
+        make_run("digits", drop_rate=0.7, batch_size=3)
+    train(auto(epochs=2), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "run" / "pick.json").write_text('{"rate": 3}')
+    with pytest.raises(CheckpointError, match=r"pick\.json is damaged"):
+        train(auto(epochs=2), tmp_path / "run", resume=True)

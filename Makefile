@@ -26,6 +26,7 @@ $(VENV)/.ready-%: pyproject.toml $(CONSTRAINTS)
 
 demo: $(VENV)/.ready-demo  ## train through wrong labels and targets on this machine, about a minute
 	$(BIN)/gradsieve demo --out runs/demo
+	$(BIN)/gradsieve report runs/demo --audit --out runs/demo/report.html
 
 test: setup  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -31,6 +31,17 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
         exec(compile(code, str(page), "exec"), namespace)
 
 
+def test_the_change_on_the_first_screen_is_the_one_of_the_loop_that_runs():
+    """Its added lines are in the first snippet; with the removed ones in their place that is the loop of before."""
+    change, loop = blocks(ROOT / "README.md", "diff")[0], blocks(ROOT / "README.md", "python")[0]
+    added, removed = ([line[2:] for line in change.splitlines() if line.startswith(sign)] for sign in "+-")
+    assert len(added) == 2
+    assert set(added) <= set(loop.splitlines())
+    before = loop.replace(added[0] + "\n", "").replace(added[1], removed[0])
+    assert "gradsieve" not in before
+    exec(compile(before, "README.md before", "exec"), {"__name__": "__snippet__"})
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=lambda page: page.name)
 def test_commands_run(page, tmp_path):
     for name, code in FILE.findall(page.read_text()):

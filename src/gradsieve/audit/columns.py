@@ -1,0 +1,115 @@
+"""An audit as columns, by class, and in a summary."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from gradsieve.audit.result import Audit
+
+VANISHING = 0.5  # of the share that is kept over all: below it, a class is about to vanish
+
+
+def table(audit: Audit, rows: NDArray[np.integer]) -> dict[str, NDArray[Any]]:
+    """The columns of some rows, in the order of the CSV."""
+    columns: dict[str, NDArray[Any]] = {"row": audit.row[rows]}
+    if audit.files is not None:
+        columns["file"] = audit.files[rows]
+    columns |= {"suspicion": audit.suspicion[rows], "flagged": audit.flagged[rows]}
+    columns |= readable(audit, "given", audit.given[rows]) | readable(audit, "suggested", audit.suggested[rows])
+    if audit.confidence is not None:
+        columns["confidence"] = audit.confidence[rows]
+    if audit.kind is not None:
+        columns["kind"] = audit.kind[rows]
+    if audit.off is not None and len(audit.names) > 1:
+        columns["off"] = off_names(audit, audit.off[rows])
+    return columns | {
+        "rank": audit.rank[rows],
+        "seen": audit.seen[rows],
+        "dropped": audit.dropped[rows],
+        "mean_score": audit.mean_score[rows],
+    }
+
+
+def readable(audit: Audit, column: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Classes by their names; targets, a column for each output."""
+    if audit.task == "classification":
+        return {column: np.array(audit.names, dtype=object)[values]}
+    if len(audit.names) == 1:
+        return {column: values[:, 0]}
+    return {f"{column} {name}": values[:, place] for place, name in enumerate(audit.names)}
+
+
+def off_names(audit: Audit, off: NDArray[np.bool_]) -> NDArray[np.object_]:
+    """The names of the outputs that are off, with semicolons between them."""
+    found = [";".join(name for name, is_off in zip(audit.names, row, strict=True) if is_off) for row in off]
+    return np.array(found, dtype=object)
+
+
+def by_class(audit: Audit) -> list[dict[str, Any]]:
+    """What became of each class; empty for regression."""
+    if audit.task != "classification":
+        return []
+    classes = len(audit.names)
+    rows, flagged = counts(audit.given, classes), counts(audit.given[audit.flagged], classes)
+    seen = np.bincount(audit.given, weights=audit.seen, minlength=classes)
+    kept = seen - np.bincount(audit.given, weights=audit.dropped, minlength=classes)
+    overall = kept.sum() / max(1.0, seen.sum())
+    pairs = audit.given[audit.flagged].astype(np.int64) * classes + audit.suggested[audit.flagged]
+    confusion = counts(pairs, classes * classes).reshape(classes, classes)
+    found = []
+    for place, name in enumerate(audit.names):
+        share = kept[place] / seen[place] if seen[place] else math.nan
+        others = np.argsort(-confusion[place], kind="stable")
+        found.append(
+            {
+                "name": name,
+                "rows": int(rows[place]),
+                "kept_share": float(share),
+                "flagged": int(flagged[place]),
+                "suggested": {
+                    audit.names[other]: int(confusion[place, other]) for other in others if confusion[place, other]
+                },
+                "warning": warning(name, float(share), float(overall)),
+            }
+        )
+    return found
+
+
+def counts(numbers: NDArray[Any], length: int) -> NDArray[np.int64]:
+    return np.bincount(numbers, minlength=length)
+
+
+def warning(name: str, kept_share: float, overall: float) -> str:
+    """A sentence where a class is kept much less than the rest: its rows may be rare and not wrong."""
+    if not kept_share < VANISHING * overall:
+        return ""
+    return (
+        f"only {kept_share:.0%} of class {name} was kept, {overall:.0%} of all rows: its rows may be rare and not "
+        'wrong. Look at them, or train with the method option "balanced".'
+    )
+
+
+def summary(audit: Audit) -> dict[str, Any]:
+    """The audit without its rows, in plain values."""
+    found: dict[str, Any] = {
+        "run": audit.run,
+        "task": audit.task,
+        "names": list(audit.names),
+        "rows": len(audit),
+        "flagged": int(audit.flagged.sum()),
+        "rate": audit.rate,
+        "rate_source": audit.rate_source,
+        "method": audit.method,
+    }
+    if audit.kind is not None and audit.off is not None:
+        kinds, times = np.unique(audit.kind[audit.flagged].astype(str), return_counts=True)
+        found["kinds"] = dict(zip(kinds.tolist(), times.tolist(), strict=True))
+        found["off"] = dict(zip(audit.names, audit.off[audit.flagged].sum(0).tolist(), strict=True))
+    else:
+        found["classes"] = by_class(audit)
+    return found

@@ -1,0 +1,41 @@
+"""``gradsieve audit``: of a run folder or of a file, into a new folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradsieve.audit.file import audit_file, clean_file
+from gradsieve.audit.result import Audit
+from gradsieve.audit.run import audit_run
+from gradsieve.audit.writing import check_absent, write_audit
+from gradsieve.errors import InputError
+from gradsieve.files.model_folder import check_new
+
+
+def audit_command(
+    source: Path, out: Path | None, clean: Path | None, repair: Path | None, *, targets: Sequence[str], **options: Any
+) -> Audit:
+    """Audit, and write what was asked for. What could not be written is found before anything is trained."""
+    is_run = (source / "config.json").is_file()
+    if (source / "model.json").is_file():
+        raise InputError(f"{source} is a model of gradsieve fit, which keeps no rows. Audit the file it was fitted to.")
+    if is_run and (targets or clean or repair):
+        raise InputError(f"{source} is a run folder: --target, --clean and --repair are for files. Leave them out.")
+    if out is None and not is_run:
+        raise InputError(f"--out is missing: a new folder for the audit of {source}.")
+    folder = out or source / "audit"
+    check_new(folder)
+    copies = [copy for copy in (clean, repair) if copy is not None]
+    if clean is not None and clean == repair:
+        raise InputError(f"--clean and --repair both name {clean}, but they are two files. Give each its own.")
+    for copy in copies:
+        check_absent(copy)
+        if source.suffix.lower() != ".csv" or not copy.parent.is_dir():
+            raise InputError(f"{copy} cannot be written: --clean and --repair copy a CSV into a folder that is there.")
+    audit = audit_run(source) if is_run else audit_file(source, targets, **options)
+    write_audit(audit, folder)
+    for copy in copies:
+        clean_file(audit, source, copy, targets, repair=copy == repair)
+    return audit

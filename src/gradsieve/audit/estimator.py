@@ -1,0 +1,65 @@
+"""The audit of the rows that an estimator was fitted to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradsieve.audit.judging import judge, read_outputs
+from gradsieve.audit.result import Audit
+from gradsieve.errors import InputError
+
+if TYPE_CHECKING:  # scikit-learn is needed by those who have a fitted estimator, and by nobody else
+    from gradsieve.estimators.estimator import RobustClassifier, RobustRegressor
+
+
+def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y: ArrayLike) -> Audit:
+    """The audit of the rows that an estimator was fitted to, in their order."""
+    name, classifier = type(fitted).__name__, cast("RobustClassifier", fitted)
+    if not hasattr(fitted, "row_scores_"):
+        raise InputError(f"This {name} is not fitted yet. Call fit(X, y) first, then audit the same X and y.")
+    targets: NDArray[Any] = np.asarray(y)
+    if len(targets) != len(fitted.row_scores_):
+        raise InputError(
+            f"y has {len(targets)} rows, but this {name} was fitted to {len(fitted.row_scores_)}. Give the X and y "
+            "that it was fitted to: an audit is of the rows that were trained on."
+        )
+    if fitted._task == "classification":
+        names = tuple(str(each) for each in classifier.classes_)
+        given, outputs = class_numbers(targets.ravel(), classifier.classes_), classifier.predict_proba(X)
+    else:
+        given = targets.astype(np.float64).reshape(len(targets), -1)
+        names, outputs = output_names(y, given.shape[1]), fitted.predict(X).reshape(given.shape)
+    judged = ~np.isnan(fitted.row_scores_)  # rows of weight 0 are not
+    return judge(
+        fitted._task,
+        names,
+        given,
+        read_outputs(fitted._task, given, outputs),
+        fitted.row_scores_,
+        seen=judged.astype(np.int64),  # the estimator keeps its verdict, not its history
+        dropped=(judged & ~fitted.kept_).astype(np.int64),
+        method=fitted.method,
+        run=name,
+    )
+
+
+def class_numbers(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each label among the sorted classes."""
+    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    strange = np.flatnonzero(classes[places] != labels)
+    if len(strange):
+        row = int(strange[0])
+        raise InputError(
+            f"y[{row}] is {labels[row]!r}, which is no class of the estimator. Give the y it was fitted to."
+        )
+    return places
+
+
+def output_names(y: Any, outputs: int) -> tuple[str, ...]:
+    """The columns of a frame, or y, or y0, y1, ..."""
+    if hasattr(y, "columns"):
+        return tuple(str(name) for name in y.columns)
+    return ("y",) if outputs == 1 else tuple(f"y{place}" for place in range(outputs))

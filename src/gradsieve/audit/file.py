@@ -1,0 +1,150 @@
+"""The audit of a user's file: fit a robust network to it, list its rows, and write it anew without the suspect ones."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from gradsieve.audit.judging import judge, mean_scores, read_outputs
+from gradsieve.audit.repair import repaired
+from gradsieve.audit.result import Audit
+from gradsieve.audit.writing import whole_file
+from gradsieve.choosing.picture import summary as pick_summary
+from gradsieve.data import Rows, Task
+from gradsieve.data.table import read_csv
+from gradsieve.errors import InputError
+from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
+from gradsieve.estimators.fitting import DROP_RATE, Plan, make_trainer, mean_outputs
+from gradsieve.estimators.rows import canonical_order
+from gradsieve.files.fit import TASKS, Prepared, prepare_images, prepare_table
+from gradsieve.methods import DEFAULT_METHOD
+from gradsieve.registry import unknown
+from gradsieve.training.repeatable import reproducible
+
+EPOCHS = 50  # fewer than for a model: a network that is trained for long learns wrong targets by heart
+
+
+def audit_file(
+    data: Path,
+    targets: Sequence[str] = (),
+    *,
+    task: Task | None = None,
+    ignore: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    method: str = DEFAULT_METHOD,
+    drop_rate: float | str = DROP_RATE,
+    epochs: int = EPOCHS,
+    seed: int = 0,
+    device: str = "auto",
+    note: Callable[[str], None] = lambda text: None,
+    tell: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> Audit:
+    """Fit a network as ``gradsieve fit`` does, and audit the rows that have a target. Nothing is written.
+
+    ``drop_rate="auto"`` lets held-out rows choose the share to drop.
+    """
+    if task is not None and task not in TASKS:
+        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
+    if data.is_dir():
+        prepared = prepare_images(data, targets, task)
+    else:
+        prepared = prepare_table(data, targets, task, ignore, categorical, note)
+    learnt = prepared.targets
+    plan = Plan(
+        task=learnt.task,
+        outputs=learnt.outputs,
+        method=method,
+        drop_rate=first_rate(drop_rate),
+        epochs=epochs,
+        seed=seed,
+        device=device,
+    )
+    design = prepared.design()
+
+    def make_network(number: int) -> nn.Module:
+        return design.build()
+
+    targets_at = partial(learnt.scaled, prepared.given)
+    if drop_rate == AUTO:
+        pick = choose_rate(plan, prepared.inputs, targets_at, make_network)
+        plan = replace(plan, drop_rate=pick.rate)
+        note(pick.warning or pick_summary(pick))
+    scaled = targets_at(plan.used_rate > 0)
+    rows = Rows(torch.from_numpy(prepared.inputs), torch.from_numpy(scaled))
+    trainer = make_trainer(plan, rows, canonical_order(prepared.inputs, scaled), make_network)
+    with reproducible(plan.seed, trainer.feed.device):
+        for record in trainer.epochs():
+            tell(record)
+    ledger, networks = trainer.ledger.cpu(), [network.cpu().eval() for network in trainer.networks]
+    outputs = mean_outputs(networks, prepared.inputs, plan.task)
+    is_classes = plan.task == "classification"
+    given = scaled if is_classes else prepared.given.astype(np.float64)
+    answers = read_outputs(plan.task, given, outputs if is_classes else learnt.scale.invert(outputs))
+    return judge(
+        learnt.task,
+        tuple(learnt.classes if is_classes else learnt.names),
+        given,
+        answers,
+        mean_scores(ledger),
+        seen=ledger.judged.numpy(),
+        dropped=ledger.dropped.numpy(),
+        method=method,
+        run=data.name,
+        **row_names(prepared),
+    )
+
+
+def row_names(prepared: Prepared) -> dict[str, Any]:
+    """Rows of tables by their number from 1, images by their number and their file."""
+    if prepared.side:
+        numbers = np.arange(1, len(prepared.names) + 1)
+        return {"row": numbers, "files": np.array(prepared.names, dtype=object)}
+    return {"row": np.array(prepared.names, dtype=np.int64)}
+
+
+def clean_file(audit: Audit, source: Path, out: Path, targets: Sequence[str], *, repair: bool = False) -> int:
+    """Write a new CSV without the flagged rows, or with their targets repaired; how many rows that concerns.
+
+    Every other cell is the source's own, and so are rows that were not judged because they have no target.
+    """
+    if source.suffix.lower() != ".csv":
+        raise InputError(f"{source} is not a CSV file. Take audit.clean(X, y) for arrays.")
+    table = read_csv(source, least_rows=1, least_columns=1)
+    for name in targets:
+        if name not in table.header:
+            raise InputError(unknown("target", name, dict.fromkeys(table.header)))
+    places = audit.row - 1
+    if len(places) and places.max() >= len(table.rows):
+        raise InputError(
+            f"{source} has {len(table.rows)} rows, but the audit knows a row {audit.row.max()}: give its own file."
+        )
+    flagged = places[audit.flagged]
+    if repair:
+        numbers = [table.header.index(name) for name in targets]
+        cells = np.array([[table.rows[place][number] for number in numbers] for place in places], dtype=object)
+        for place, row in zip(places, new_cells(audit, cells), strict=True):
+            for number, cell in zip(numbers, row, strict=True):
+                table.rows[place][number] = cell
+    dropped = set() if repair else set(flagged.tolist())
+    with whole_file(out, "w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table.header)
+        writer.writerows(row for place, row in enumerate(table.rows) if place not in dropped)
+    return len(flagged)
+
+
+def new_cells(audit: Audit, cells: Any) -> Any:
+    """The cells of the targets (N, targets), those of flagged rows as the network would have them."""
+    if audit.task == "classification":
+        return repaired(audit, cells[:, 0])[:, None]
+    found = cells.copy()
+    found[audit.flagged] = [[repr(float(value)) for value in row] for row in audit.suggested[audit.flagged]]
+    return found

@@ -1,0 +1,99 @@
+"""From what a run knows of its rows to an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradsieve.audit.flags import rank_classes, rank_targets
+from gradsieve.audit.kinds import error_kinds, off_outputs, residual_scale
+from gradsieve.audit.result import Audit
+from gradsieve.audit.suspicion import ranks, suspicion
+from gradsieve.data import Task
+from gradsieve.training.ledger import Ledger
+
+
+class Answers(NamedTuple):
+    """What the robust network says of the rows in the end."""
+
+    suggested: NDArray[Any]  # (N,) classes, or (N, q) targets
+    confidence: NDArray[np.float32] | None  # (N,) probability of the suggested class; None for targets
+    score: NDArray[np.float32]  # (N,) the loss-layer gradient of the given target
+
+
+def read_outputs(task: Task, given: NDArray[Any], outputs: NDArray[Any]) -> Answers:
+    """The answers in (N, K) probabilities or (N, q) predictions, for rows with ``given`` targets."""
+    is_classes = task == "classification"
+    wanted = given[:, None] == np.arange(outputs.shape[1]) if is_classes else given
+    score = np.linalg.norm(outputs - wanted, axis=1).astype(np.float32)
+    if not is_classes:
+        return Answers(outputs, None, score)
+    return Answers(outputs.argmax(1).astype(np.int32), outputs.max(1).astype(np.float32), score)
+
+
+def joined(parts: Iterable[Answers]) -> Answers:
+    """The answers of one part of the rows after the other."""
+    suggested, confidence, score = zip(*parts, strict=True)
+    sure = None if confidence[0] is None else np.concatenate(confidence)
+    return Answers(np.concatenate(suggested), sure, np.concatenate(score))
+
+
+def mean_scores(ledger: Ledger) -> NDArray[np.float64]:
+    """(N,) the mean score of each row, NaN for one that was never scored."""
+    return ledger.mean_score.double().where(ledger.scored > 0, torch.nan).numpy()
+
+
+def judge(
+    task: Task,
+    names: tuple[str, ...],
+    given: NDArray[Any],  # (N,) class numbers, or (N, q) targets
+    answers: Answers,
+    mean_score: NDArray[np.float64],  # (N,) over the run; NaN where the row was never scored
+    *,
+    seen: NDArray[Any],  # (N,) how often the row was judged,
+    dropped: NDArray[Any],  # and dropped
+    method: str,
+    run: str,
+    row: NDArray[np.int64] | None = None,
+    files: NDArray[np.object_] | None = None,
+) -> Audit:
+    """Rank the rows, flag the first of them, and say what the network expected instead."""
+    if np.isnan(mean_score).all():  # the method has no scores: what the network says in the end must do
+        mean_score = answers.score.astype(np.float64)
+    if task == "classification":
+        ranking = rank_classes(mean_score, given, answers.suggested, method)
+    else:
+        ranking = rank_targets(mean_score, given, answers.suggested)
+    rank = ranks(ranking.scores)
+    flagged = (rank <= ranking.flagged) & ~np.isnan(ranking.scores)
+    off = kind = None
+    if task == "regression":
+        scale = residual_scale(given, answers.suggested, ~flagged)
+        off = off_outputs(given, answers.suggested, scale)
+        kind = np.full(len(given), "", dtype=object)
+        kind[flagged] = error_kinds(given[flagged], answers.suggested[flagged], scale)
+    return Audit(
+        task=task,
+        names=names,
+        row=np.arange(len(given)) if row is None else row,
+        suspicion=suspicion(ranking.scores, int(flagged.sum())),
+        rank=rank,
+        flagged=flagged,
+        given=given,
+        suggested=answers.suggested,
+        confidence=answers.confidence,
+        seen=seen,
+        dropped=dropped,
+        mean_score=mean_score,
+        off=off,
+        kind=kind,
+        rate=float(flagged.mean()) if len(flagged) else 0.0,
+        rate_source=ranking.source,
+        method=method,
+        run=run,
+        files=files,
+    )

@@ -1,0 +1,54 @@
+"""Clean and go on: the data without its suspect rows, or with them repaired."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradsieve.errors import InputError
+
+if TYPE_CHECKING:
+    from gradsieve.audit.result import Audit
+
+
+def clean(audit: Audit, *arrays: Any) -> Any:
+    """Each of the arrays, or frames of pandas, without the flagged rows."""
+    if not arrays:
+        raise InputError("clean() was given no array. Give those that belong to the audit, as in audit.clean(X, y).")
+    for place, array in enumerate(arrays):
+        check_rows(audit, place, array)
+    kept = np.flatnonzero(~audit.flagged)
+    found = tuple(array.iloc[kept] if hasattr(array, "iloc") else np.asarray(array)[kept] for array in arrays)
+    return found[0] if len(found) == 1 else found
+
+
+def repaired(audit: Audit, y: ArrayLike) -> NDArray[Any]:
+    """A copy of the targets in which flagged rows have what is suggested."""
+    check_rows(audit, 0, y)
+    targets = np.array(y)
+    flagged = np.flatnonzero(audit.flagged)
+    suggested = audit.suggested[flagged]
+    if audit.task == "regression":
+        if not np.issubdtype(targets.dtype, np.floating):
+            targets = targets.astype(np.float64)
+        targets[flagged] = suggested.reshape(len(flagged), *targets.shape[1:])
+        return targets
+    # How y spells a class is seen where it gives it.
+    classes, first = np.unique(audit.given, return_index=True)
+    unspelt = np.setdiff1d(suggested, classes)
+    if len(unspelt):
+        name = audit.names[unspelt[0]]
+        raise InputError(f"class {name} is suggested, but no row of y has it, so its spelling there is unknown.")
+    targets[flagged] = targets[first[np.searchsorted(classes, suggested)]]
+    return targets
+
+
+def check_rows(audit: Audit, place: int, array: Any) -> None:
+    """An array must have a row for each row of the audit."""
+    length = len(array)
+    if length != len(audit):
+        raise InputError(
+            f"array {place} has {length} rows, but the audit has {len(audit)}. Give the arrays that were audited."
+        )

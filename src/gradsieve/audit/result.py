@@ -1,0 +1,93 @@
+"""An audit: what one robust training run says about every row that it was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradsieve.audit import columns, repair, terminal, writing
+from gradsieve.data import Task
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Row by row, in the order of the source: how suspect it is, and what it should perhaps have been."""
+
+    task: Task
+    names: tuple[str, ...]  # of the classes, or of the outputs
+    row: NDArray[np.int64]  # (N,) the row of the source: files count from 1, arrays and data sets from 0
+    suspicion: NDArray[np.float64]  # (N,) in [0, 1]; 0.5 and more is flagged
+    rank: NDArray[np.int64]  # (N,) 1 is the most suspect
+    flagged: NDArray[np.bool_]  # (N,)
+    given: NDArray[Any]  # (N,) class numbers, or (N, q) targets
+    suggested: NDArray[Any]  # likewise, by the robust network
+    confidence: NDArray[np.floating[Any]] | None  # (N,) probability of the suggested class; None for regression
+    seen: NDArray[np.integer[Any]]  # (N,) how often the row was judged
+    dropped: NDArray[np.integer[Any]]  # (N,) and how often it was dropped
+    mean_score: NDArray[np.float64]  # (N,) NaN where the row was never scored
+    off: NDArray[np.bool_] | None  # (N, q) which outputs are off; None for classes
+    kind: NDArray[np.object_] | None  # (N,) "sign flipped", "swapped", "scaled", "random", ""; None for classes
+    rate: float  # the share of rows that is flagged
+    rate_source: str  # where it comes from, in words
+    method: str
+    run: str  # the name of the run or file
+    histories: NDArray[np.float32] | None = None  # (E, N) scores by epoch, where they were recorded
+    files: NDArray[np.object_] | None = None  # (N,) the rows' own files, for images
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __repr__(self) -> str:
+        flagged = int(self.flagged.sum())
+        return f"<Audit of {self.run}: {len(self)} rows, {flagged} flagged ({self.rate_source})>"
+
+    def table(self) -> dict[str, NDArray[Any]]:
+        """Column by column, in the order of the CSV; a row for each row of the source."""
+        return columns.table(self, np.arange(len(self)))
+
+    def most_suspect(self, rows: int = 20) -> dict[str, NDArray[Any]]:
+        """The same of the most suspect rows, the worst first."""
+        return columns.table(self, np.argsort(self.rank, kind="stable")[:rows])
+
+    def by_class(self) -> list[dict[str, Any]]:
+        """For each class its rows, the share of them that was kept, those flagged, and what is suggested for these."""
+        return columns.by_class(self)
+
+    def summary(self) -> dict[str, Any]:
+        """What audit.json holds."""
+        return columns.summary(self)
+
+    def clean(self, *arrays: ArrayLike) -> Any:
+        """Each of the arrays without the flagged rows; one array where one is given, else a tuple."""
+        return repair.clean(self, *arrays)
+
+    def repaired(self, y: ArrayLike) -> NDArray[Any]:
+        """A copy of the targets in which flagged rows have what is suggested, in the words or units of ``y``."""
+        return repair.repaired(self, y)
+
+    def to_csv(self, path: str | Path) -> None:
+        """One line for each row of the source; no cell begins a formula. Never written over a file."""
+        writing.write_csv(self, Path(path))
+
+    def to_parquet(self, path: str | Path) -> None:
+        """The same columns; needs pyarrow."""
+        writing.write_parquet(self, Path(path))
+
+    def to_json(self, path: str | Path) -> None:
+        """The summary."""
+        writing.write_summary(self, Path(path))
+
+    def _repr_html_(self) -> str:
+        from gradsieve.report.html import audit_fragment
+
+        return audit_fragment(self)
+
+    def __rich__(self) -> Group:
+        return terminal.audit_table(self)

@@ -1,0 +1,65 @@
+"""The audit of a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gradsieve.audit.judging import Answers, joined, judge, mean_scores, read_outputs
+from gradsieve.audit.result import Audit
+from gradsieve.errors import RunFolderError
+from gradsieve.training.evaluate import predict
+from gradsieve.training.folder import read_folder
+from gradsieve.training.ledger import Ledger
+from gradsieve.training.setting import Setting, prepare
+from gradsieve.training.state import under
+
+PART = 2**16  # rows
+
+
+def audit_run(folder: str | Path) -> Audit:
+    """The audit of a finished run of ``gradsieve train``, from its ledger, its weights and its training rows.
+
+    The rows are loaded again, and those that the run corrupted are corrupted again: what is given is what the run saw.
+    """
+    found = read_folder(Path(folder))
+    if not found.finished:
+        raise RunFolderError(f"{folder} is not finished. Go on with it first: its command again, with --resume.")
+    ledger, weights = Ledger(**found.ledger()), found.weights()
+    setting = prepare(found.run)
+    data = setting.data
+    if len(ledger.judged) != len(data.train):
+        raise RunFolderError(
+            f"{folder} has a ledger of {len(ledger.judged)} rows, but {found.run.data} now has {len(data.train)}: the "
+            "data has changed since. Put it back as it was."
+        )
+    return judge(
+        data.task,
+        data.output_names,
+        data.train.targets.numpy(),
+        final_answers(setting, weights),
+        mean_scores(ledger),
+        seen=ledger.judged.numpy(),
+        dropped=ledger.dropped.numpy(),
+        method=found.run.method,
+        run=Path(folder).resolve().name,
+    )
+
+
+def final_answers(setting: Setting, weights: dict[str, Tensor]) -> Answers:
+    """What the networks of a run say of its training rows in the end, together."""
+    networks = setting.make_networks()
+    for number, network in enumerate(networks):
+        network.load_state_dict(under(weights, f"network{number}."))
+    train, task = setting.data.train, setting.data.task
+
+    def of_part(inputs: Tensor, targets: Tensor) -> Answers:
+        outputs = torch.stack([predict(network, inputs, setting.device).cpu() for network in networks]).double()
+        outputs = outputs.softmax(-1) if task == "classification" else outputs
+        return read_outputs(task, targets.numpy(), outputs.mean(0).numpy())
+
+    # In parts: the probabilities of all classes of all rows may be more than the rest of the audit together.
+    parts = zip(train.inputs.split(PART), train.targets.split(PART), strict=True)
+    return joined(of_part(inputs, targets) for inputs, targets in parts)

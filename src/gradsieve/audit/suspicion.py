@@ -1,0 +1,44 @@
+"""From scores to a suspicion: which rows come first, how many of them are flagged, and a number in [0, 1]."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def by_suspicion(scores: Array) -> NDArray[np.int64]:
+    """Row indices, the largest score first, ties by index; rows without a score (NaN) come last."""
+    return np.argsort(-scores, kind="stable")
+
+
+def ranks(scores: Array) -> NDArray[np.int64]:
+    """(N,) each row's place in that order; 1 is the most suspect."""
+    places = np.empty(len(scores), dtype=np.int64)
+    places[by_suspicion(scores)] = np.arange(1, len(scores) + 1)
+    return places
+
+
+def suspicion(scores: Array, flagged: int) -> Array:
+    """Scores (N,), not negative, as numbers in [0, 1] in the same order: the ``flagged`` largest get 0.5 and more.
+
+    It is score / (score + threshold), the threshold half way between the last row that is flagged and the first that
+    is not. A row without a score (NaN) is not suspect.
+    """
+    between = threshold(scores, flagged)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        found = 1 / (1 + between / scores)
+    found[scores == np.inf] = 1.0
+    return np.nan_to_num(found, nan=0.0)
+
+
+def threshold(scores: Array, flagged: int) -> float:
+    """Half way between the ``flagged`` largest scores and the others."""
+    known = np.sort(scores[np.isfinite(scores)])
+    if not len(known):
+        return 1.0
+    place = min(max(len(scores[~np.isnan(scores)]) - flagged, 0), len(known))  # so many finite scores lie below
+    below = known[place - 1] if place else 0.0
+    above = known[place] if place < len(known) else 3 * known[-1]
+    return float((below + above) / 2)

@@ -1,0 +1,101 @@
+"""An audit as files. Nothing is written over, and what is written is whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsieve.audit import columns
+from gradsieve.errors import MissingExtraError, RunFolderError
+from gradsieve.files.cells import safe_cell
+from gradsieve.training.files import write_json
+
+if TYPE_CHECKING:
+    from gradsieve.audit.result import Audit
+
+CHUNK = 2**16  # rows turned into text at a time: ten million need no more memory than these
+
+
+def write_audit(audit: Audit, folder: Path) -> list[Path]:
+    """audit.csv, audit.parquet where pyarrow is there, and audit.json last: a folder that has it is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "audit.csv"]
+    write_csv(audit, written[0])
+    with contextlib.suppress(MissingExtraError):
+        write_parquet(audit, folder / "audit.parquet")
+        written.append(folder / "audit.parquet")
+    write_summary(audit, folder / "audit.json")
+    return [*written, folder / "audit.json"]
+
+
+def write_csv(audit: Audit, path: Path) -> None:
+    """One line for each row of the source."""
+    with whole_file(path, "w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for number, start in enumerate(range(0, max(1, len(audit)), CHUNK)):
+            chunk = columns.table(audit, np.arange(start, min(start + CHUNK, len(audit))))
+            if number == 0:
+                writer.writerow([safe_cell(name) for name in chunk])
+            writer.writerows(zip(*(cells(column) for column in chunk.values()), strict=True))
+
+
+def cells(column: NDArray[Any]) -> list[Any]:
+    """A column as a spreadsheet may read it: text begins no formula, NaN is empty, a flag is 0 or 1."""
+    if column.dtype == bool:
+        return column.astype(int).tolist()
+    if column.dtype == object:
+        safe = {text: safe_cell(text) for text in set(column.tolist())}
+        return [safe[text] for text in column.tolist()]
+    if column.dtype == np.float32:  # its digits beyond the sixth are noise
+        column = column.astype(np.float64).round(6)
+    return [value if value == value else "" for value in column.tolist()]
+
+
+def write_parquet(audit: Audit, path: Path) -> None:
+    """The columns of the CSV, with their types. Text stays as it is: no spreadsheet runs it."""
+    try:
+        import pyarrow as pa  # pyright: ignore[reportMissingImports]
+        import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data", "Writing Parquet") from error
+    with whole_file(path, "wb") as file:
+        pq.write_table(pa.table(audit.table()), file)
+
+
+def write_summary(audit: Audit, path: Path) -> None:
+    """The audit without its rows."""
+    check_absent(path)
+    write_json(path, columns.summary(audit))
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: str) -> Iterator[IO[Any]]:
+    """A file that appears under its name when all of it is written, and only where there was none."""
+    check_absent(path)
+    part = path.with_name(path.name + ".part")
+    is_text = "b" not in mode
+    try:
+        with open(part, mode, newline="" if is_text else None, encoding="utf-8" if is_text else None) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} could not be written ({error.strerror or error}). Choose another place."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def check_absent(path: Path) -> None:
+    if path.exists():
+        raise RunFolderError(f"{path} is there already, and nothing is written over. Choose another place.")

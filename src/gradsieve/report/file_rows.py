@@ -1,0 +1,58 @@
+"""Rows of a file that was audited, for those who give it to the report: cells of a table, pictures of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.files.frame import read_frame
+from gradsieve.report.findings import Findings
+from gradsieve.report.source_rows import LINE, ShownRows
+from gradsieve.report.thumbnails import SIDE, data_uri
+
+
+def show_file(source: Path, findings: Findings) -> ShownRows:
+    """What a file or a folder of images holds in the rows of an audit."""
+    rows = [row for row in findings.columns["row"] if isinstance(row, int)]
+    if source.is_dir():
+        return ShownRows(pictures=file_pictures(source, rows, findings.columns.get("file", ())))
+    return ShownRows(cells=file_cells(source, rows, findings.summary))
+
+
+def file_cells(source: Path, rows: Sequence[int], summary: Any) -> dict[int, dict[str, str]]:
+    """Cells by column; rows of a file count from 1. Targets that are numbers stand beside what is suggested already."""
+    frame = read_frame(source)
+    if any(not 1 <= row <= len(frame) for row in rows):
+        raise InputError(f"{source} has {len(frame)} rows, but the audit has others. Give the file that was audited.")
+    shown = {name: values for name, values in frame.columns.items() if name not in summary.get("names", ())}
+    lines = {row: {} if frame.lines is None else {LINE: str(frame.lines[row - 1])} for row in rows}
+    return {row: lines[row] | {name: cell(values[row - 1]) for name, values in shown.items()} for row in rows}
+
+
+def cell(value: Any) -> str:
+    """A value of a column as text, empty where there is none."""
+    return value if isinstance(value, str) else "" if np.isnan(value) else f"{value:.10g}"
+
+
+def file_pictures(folder: Path, rows: Sequence[int], files: Sequence[Any]) -> dict[int, str]:
+    """The images by row; one that is gone, or that lies outside the folder, is left out."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError("Pillow", "data", "Showing images") from error
+    found = {}
+    for row, name in zip(rows, files, strict=False):
+        path = (folder / str(name)).resolve()
+        if not path.is_relative_to(folder.resolve()) or not path.is_file():
+            continue
+        try:
+            with Image.open(path) as image:
+                image.thumbnail((SIDE, SIDE))
+                found[row] = data_uri(np.asarray(image.convert("RGB")).transpose(2, 0, 1))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+            continue
+    return found

@@ -1,0 +1,146 @@
+"""What is known about suspect rows, as a report needs it: from an audit, from an audit's folder, or from a ledger."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsieve.errors import CheckpointError
+from gradsieve.files.cells import FORMULA
+from gradsieve.report.source_rows import SourceTargets
+from gradsieve.training.files import read_json
+from gradsieve.training.ledger import Ledger
+
+if TYPE_CHECKING:
+    from gradsieve.audit import Audit
+
+WORDS, CLASSES = ("file", "kind", "off"), ("given", "suggested")  # columns of text; these, where they are classes
+CLASS_KEYS = {"name", "rows", "kept_share", "flagged", "suggested"}  # of what a summary says about a class
+NEEDED = ("row", "suspicion", "flagged", "rank")
+csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a cell may be as long as it likes
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The most suspect rows with all that is said of them, and the measure of all rows."""
+
+    summary: Mapping[str, Any]  # as audit.json has it
+    columns: Mapping[str, Sequence[Any]]  # of the most suspect rows, the worst first; "row" is among them
+    measure: str  # what all rows are ranked by
+    values: NDArray[np.float64]  # (N,) that measure
+    flagged: NDArray[np.bool_]  # (N,)
+
+
+def audit_findings(audit: Audit, rows: int) -> Findings:
+    """Of an audit at hand."""
+    columns = {name: values.tolist() for name, values in audit.most_suspect(rows).items()}
+    return Findings(audit.summary(), columns, "suspicion", audit.suspicion, audit.flagged)
+
+
+def run_findings(folder: Path, rows: int) -> Findings:
+    """Of a run that is audited now."""
+    from gradsieve.audit.run import audit_run
+
+    return audit_findings(audit_run(folder), rows)
+
+
+def folder_findings(folder: Path, rows: int) -> Findings:
+    """Of a folder that ``gradsieve audit`` wrote; only the most suspect rows are kept in memory whole."""
+    path = folder / "audit.csv"
+    summary = read_json(folder / "audit.json")
+    suspicion, flagged, found = array("d"), array("b"), []
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            lines = csv.reader(file)
+            header = next(lines, [])
+            places = {name: header.index(name) for name in NEEDED}
+            for line in lines:
+                suspicion.append(float(line[places["suspicion"]]))
+                flagged.append(int(line[places["flagged"]]))
+                rank = int(line[places["rank"]])
+                if rank <= rows:
+                    found.append((rank, line))
+        if not is_summary(summary) or any(len(line) != len(header) for _, line in found):
+            raise ValueError("a line or the summary is incomplete")
+    except (OSError, ValueError, IndexError, csv.Error) as error:
+        raise CheckpointError(
+            f"{path} is damaged or not of an audit ({error}). Audit again into another folder."
+        ) from error
+    found.sort(key=lambda each: each[0])
+    columns = {
+        unquoted(name): cells(name, [line[place] for _, line in found], summary.get("task"))
+        for place, name in enumerate(header)
+    }
+    return Findings(summary, columns, "suspicion", np.array(suspicion), np.array(flagged, dtype=bool))
+
+
+def is_summary(summary: Any) -> bool:
+    """Whether audit.json has what a report reads, in the form that it reads."""
+    if not isinstance(summary, dict) or not isinstance(summary.get("names", []), list):
+        return False
+    classes, counts = summary.get("classes") or [], [summary.get(name) or {} for name in ("kinds", "off")]
+    return all(isinstance(each, dict) for each in counts) and all(
+        isinstance(each, dict) and each.keys() >= CLASS_KEYS and isinstance(each["suggested"], dict) for each in classes
+    )
+
+
+def cells(name: str, texts: Sequence[str], task: Any) -> list[Any]:
+    """The cells of a column of audit.csv as the audit itself had them: a class called 7 is a name and no number."""
+    if name == "flagged":
+        return [text == "1" for text in texts]
+    if name in WORDS or (task == "classification" and name in CLASSES):
+        return [unquoted(text) for text in texts]
+    return [number_or_text(text) for text in texts]
+
+
+def number_or_text(text: str) -> Any:
+    """A cell as the number that it reads as, or as it is."""
+    try:
+        return int(text) if text.strip().removeprefix("-").isdecimal() else float(text)
+    except ValueError:
+        return text
+
+
+def unquoted(text: str) -> str:
+    """Without the apostrophe that keeps spreadsheets from running it."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+
+
+def ledger_findings(
+    settings: Mapping[str, Any], ledger: Ledger, source: SourceTargets | None, rows: int
+) -> Findings | None:
+    """Of a run without an audit: the rows by their mean score. None where the method scored nothing."""
+    scored, judged, dropped = (column.numpy() for column in (ledger.scored, ledger.judged, ledger.dropped))
+    if not scored.any():
+        return None
+    scores = ledger.mean_score.double().numpy()
+    order = np.argsort(-scores, kind="stable")[:rows]
+    flagged = is_dropped(ledger)
+    columns: dict[str, list[Any]] = {"row": order.tolist(), "mean_score": scores[order].tolist()}
+    if source is not None and source.task == "classification":
+        columns["given"] = [source.names[number] for number in source.given[order]]
+    elif source is not None:
+        names = ["given"] if len(source.names) == 1 else [f"given {name}" for name in source.names]
+        columns |= {name: source.given[order, place].tolist() for place, name in enumerate(names)}
+    columns |= {"seen": judged[order].tolist(), "dropped": dropped[order].tolist()}
+    summary = {
+        "task": source.task if source is not None else None,
+        "names": list(source.names) if source is not None else [],
+        "rows": len(scores),
+        "flagged": int(flagged.sum()),
+        "method": settings.get("method"),
+    }
+    return Findings(summary, columns, "mean score", scores, flagged)
+
+
+def is_dropped(ledger: Ledger) -> NDArray[np.bool_]:
+    """The rows that were dropped more often than kept."""
+    return (ledger.drop_share > 0.5).numpy()

@@ -1,0 +1,49 @@
+"""HTML from values: text is escaped wherever it enters, so that no name of a class, column or file can be markup."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+VOID = {"br", "img", "input", "meta"}  # elements that hold nothing
+UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")  # no character of a page
+
+
+class Html(str):
+    """Text that is markup already. Made here and by drawings only."""
+
+
+Child = str | int | float | None | Iterable["Child"]
+Attribute = str | int | float | bool | None
+
+
+def text(value: object) -> Html:
+    """A value as text of a page: what could be markup is escaped, what no page can hold is replaced."""
+    return Html(html.escape(UNSEEN.sub("\ufffd", str(value)), quote=True))
+
+
+def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
+    """An element. ``class_`` stands for class, ``aria_label`` for aria-label; None and False leave one out."""
+    opening = name + "".join(
+        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(value)}"')
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    return Html(f"<{opening}>" if name in VOID else f"<{opening}>{join(children)}</{name}>")
+
+
+def join(children: Iterable[Child]) -> Html:
+    """One after the other: markup as it is, everything else as text, nothing for None."""
+    return Html("".join(content(child) for child in children))
+
+
+def content(child: Child) -> Html:
+    """What stands between two tags."""
+    if child is None:
+        return Html("")
+    if isinstance(child, Html):
+        return child
+    if isinstance(child, str | int | float):
+        return text(child)
+    return join(child)

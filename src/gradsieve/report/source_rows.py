@@ -1,0 +1,116 @@
+"""The rows that a run was trained on, read again for those who look at its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradsieve.corruptions import CORRUPTIONS
+from gradsieve.counts import part
+from gradsieve.data import DATASETS, Task
+from gradsieve.data.table import find_columns, find_csv, read_csv
+from gradsieve.errors import InputError
+from gradsieve.report.thumbnails import data_uri
+from gradsieve.seeds import generator
+from gradsieve.training.run import Run
+from gradsieve.training.setting import prepare
+
+# Pictures whose loader hands them out as rows of numbers.
+SHAPES = {"digits": (1, 8, 8)}
+LINE = "line of the file"
+DECIDES = ("data", "data_dir", "data_options", "corruption", "rate", "corruption_seed")  # which rows there are
+
+
+@dataclass(frozen=True)
+class ShownRows:
+    """What is shown of some rows beside what is said about them, by their number."""
+
+    pictures: Mapping[int, str] = field(default_factory=dict)  # for the src of an image
+    cells: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # of a table, by column
+    truths: Mapping[int, str] = field(default_factory=dict)  # whether they are wrong, where that is known
+
+
+@dataclass(frozen=True)
+class SourceTargets:
+    """The targets of all rows."""
+
+    task: Task
+    names: tuple[str, ...]  # of the classes, or of the outputs
+    given: NDArray[Any]  # (N,) classes or (N, q) targets, as trained on
+    clean: NDArray[Any] | None  # the same before they were corrupted; None where nobody corrupted them
+    is_wrong: NDArray[np.bool_] | None  # (N,), likewise
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def truth(self, row: int) -> str:
+        """Whether a row is wrong and, for classes, what it was."""
+        if self.is_wrong is None or not self.is_wrong[row]:
+            return "right"
+        if self.task == "classification" and self.clean is not None:
+            return f"wrong, was {self.names[self.clean[row]]}"
+        return "wrong"
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """A run's training rows: more than a report holds on to."""
+
+    run: Run
+    targets: SourceTargets
+    inputs: torch.Tensor  # (N, ...)
+
+    def show(self, rows: Sequence[int]) -> ShownRows:
+        """Some of them, for people."""
+        shape = tuple(self.inputs.shape[1:]) if self.inputs.dim() == 4 else SHAPES.get(self.run.data)
+        return ShownRows(
+            pictures={row: data_uri(self.inputs[row].numpy().reshape(shape)) for row in rows} if shape else {},
+            cells=table_cells(self.run, rows) if self.run.data == "table" else {},
+            truths={row: self.targets.truth(row) for row in rows} if self.targets.is_wrong is not None else {},
+        )
+
+
+def read_source(settings: Mapping[str, Any]) -> SourceRows:
+    """The rows of a run by its settings, or an error that says why they are not to be had.
+
+    Only what Gradsieve itself has is loaded: a folder that somebody sent must not name code to be run.
+    """
+    for what, table in (("data", DATASETS), ("corruption", CORRUPTIONS)):
+        if settings.get(what) not in list(table):  # not ``in table``: that looks other names up by importing them
+            raise InputError(f"The {what} {settings.get(what)!r} is not one of gradsieve's own: its rows are not read.")
+    decisive = {name: settings[name] for name in DECIDES if name in settings}
+    # What else a run needs does not matter here.
+    run = Run(method="standard", model="mlp", epochs=1, batch_size=1, learning_rate=1.0, device="cpu", **decisive)
+    setting = prepare(run)
+    data, is_known = setting.data, run.corruption != "none"
+    targets = SourceTargets(
+        task=data.task,
+        names=data.output_names,
+        given=data.train.targets.numpy(),
+        clean=setting.clean_targets.numpy() if is_known else None,
+        is_wrong=setting.is_corrupted.numpy() if is_known else None,
+    )
+    return SourceRows(run, targets, data.train.inputs)
+
+
+def table_cells(run: Run, rows: Sequence[int]) -> dict[int, dict[str, str]]:
+    """The inputs of some of a table's training rows as the file has them, and where they stand there."""
+    table = read_csv(find_csv(Path(run.data_dir) if run.data_dir else None))
+    options = {"target": "", "ignore": "", **run.data_options}
+    targets = find_columns(table, "target", options["target"] or table.header[-1])
+    ignored = find_columns(table, "ignore", options["ignore"])
+    places = [place for place in range(len(table.header)) if place not in {*targets, *ignored}]
+    # The split of gradsieve.data.table, drawn once and for all; a test holds the two together.
+    order = torch.randperm(len(table.rows), generator=generator(0, "table", "split"))
+    train = order[part(0.2, len(order)) :].sort().values.tolist()
+    return {
+        row: {LINE: str(table.lines[train[row]])}
+        | {table.header[place]: table.rows[train[row]][place] for place in places}
+        for row in rows
+    }

@@ -1,0 +1,206 @@
+"""What a report is about: run folders and audit folders, read as far as they go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gradsieve.errors import CheckpointError, GradsieveError, InputError
+from gradsieve.methods import METHODS
+from gradsieve.report.file_rows import show_file
+from gradsieve.report.findings import Findings, folder_findings, ledger_findings, run_findings
+from gradsieve.report.source_rows import ShownRows, SourceRows, SourceTargets, read_source
+from gradsieve.training.files import read_json
+from gradsieve.training.folder import RunFolder
+from gradsieve.training.ledger import Ledger
+from gradsieve.training.result import Result
+
+ROWS = 50  # of the most suspect ones, in a report that is to be mailed
+MARKS = ("config.json", "audit.json")  # a folder that has one is a run or an audit
+BY_PLACE = ("data", "method", "model", "corruption", "schedule")  # settings that may be module:name
+AUDIT = "audit"  # the folder of a run's audit, inside the run's
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run, one audit, or a run with its audit."""
+
+    name: str
+    settings: Mapping[str, Any]  # of the run; empty where there is none
+    summary: Mapping[str, Any]  # result.json; empty while the run is not finished
+    history: Sequence[Mapping[str, Any]]
+    ledger: Ledger | None = None
+    targets: SourceTargets | None = None  # of all rows, where they could be read again
+    findings: Findings | None = None
+    shown: ShownRows = field(default_factory=ShownRows)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_truth_known(self) -> bool:
+        """Whether we made the wrong targets ourselves: then, and only then, purity says something."""
+        return self.settings.get("corruption", "none") != "none"
+
+    @property
+    def rows(self) -> Any:
+        """How many rows were trained on or audited."""
+        return self.summary.get("rows", self.findings.summary.get("rows") if self.findings else None)
+
+    @property
+    def pick(self) -> Mapping[str, Any]:
+        """How the rows chose the drop rate (``RatePick``); empty where it was given."""
+        return self.summary.get("pick") or {}
+
+    @property
+    def drops_rows(self) -> bool:
+        """Whether the drop rate means anything to the method; somebody's own is believed to heed it."""
+        method = self.settings.get("method")
+        return method not in list(METHODS) or METHODS[method].drops_rows
+
+    @property
+    def drop_rate(self) -> Any:
+        """The share that was dropped in the end, None where the method drops none."""
+        return self.pick.get("rate", self.settings.get("drop_rate")) if self.drops_rows else None
+
+    @property
+    def metric(self) -> str:
+        """Of the test rows: accuracy or r2."""
+        return str(self.summary.get("metric") or (self.history[-1].get("metric") if self.history else "") or "")
+
+
+def result_subject(result: Result, rows: int) -> Subject:
+    """A result at hand. Its data are not loaded again: a notebook shows it in no time."""
+    settings = result.summary["run"]
+    findings = ledger_findings(settings, result.ledger, None, rows)
+    return Subject(label(settings), settings, result.summary, result.history, result.ledger, findings=findings)
+
+
+def label(settings: Mapping[str, Any]) -> str:
+    """A run in a few words."""
+    corruption = settings.get("corruption", "none")
+    how = "clean" if corruption == "none" else f"{corruption} {settings.get('rate', 0)}"
+    return f"{settings.get('data')} {how} {settings.get('method')}"
+
+
+def names_code(settings: Mapping[str, Any]) -> bool:
+    """Whether a run has parts of somebody's own. A report never imports them: its folder may come from anywhere."""
+    return any(":" in str(settings.get(name)) for name in BY_PLACE)
+
+
+def read_subjects(
+    paths: Sequence[Path],
+    rows: int = ROWS,
+    audit: bool = False,
+    sources: Sequence[Path] = (),
+    note: Callable[[str], None] = lambda text: None,
+) -> list[Subject]:
+    """Every run and audit in ``paths``, in their order, those below a folder by name.
+
+    ``audit`` audits the runs that have no audit yet, which takes a pass of their networks over their rows; ``sources``
+    are files and folders of images that were audited, by whose names their audits find them.
+    """
+    for source in sources:
+        if not source.exists():
+            raise InputError(f"There is no {source}. Give the file or the folder of images that was audited.")
+    folders = {folder: name for path in paths for name, folder in find_folders(path)}
+    names = list(folders.values())
+    found = [
+        read_subject(folder, name if names.count(name) == 1 else folder.as_posix(), rows, audit, note)
+        for folder, name in folders.items()
+    ]
+    return [with_source(subject, sources) for subject in found]
+
+
+def with_source(subject: Subject, sources: Sequence[Path]) -> Subject:
+    """An audit of a file with what the file has in its rows, where somebody gave the file."""
+    findings = subject.findings
+    if findings is None or subject.settings:
+        return subject
+    for source in sources:
+        if source.resolve().name == findings.summary.get("run"):
+            return replace(subject, shown=show_file(source, findings))
+    return subject
+
+
+def find_folders(path: Path) -> list[tuple[str, Path]]:
+    """A run or an audit itself, or all of them below a folder, with their names."""
+    if not path.is_dir():
+        raise InputError(f"There is no folder {path}. Give folders of gradsieve train, demo or audit.")
+    if is_subject(path):
+        return [(path.resolve().name, path)]
+    below = sorted({found.parent for mark in MARKS for found in path.rglob(mark)})
+    own = [found for found in below if not (found.name == AUDIT and is_subject(found.parent))]  # an audit of its run
+    if not own:
+        raise InputError(f"{path} holds no run and no audit: no folder in it has a config.json or audit.json.")
+    shared = Path(os.path.commonpath([found.parent for found in own]))  # what all names have in common says nothing
+    return [(found.relative_to(shared).as_posix(), found) for found in own]
+
+
+def is_subject(path: Path) -> bool:
+    return any((path / mark).is_file() for mark in MARKS)
+
+
+def read_subject(folder: Path, name: str, rows: int, audit: bool, note: Callable[[str], None]) -> Subject:
+    """What a folder holds. Rows that cannot be read again are missing from the page, and a note says why."""
+    audited = next((place for place in (folder, folder / AUDIT) if (place / "audit.json").is_file()), None)
+    findings = folder_findings(audited, rows) if audited is not None else None
+    if not (folder / "config.json").is_file():
+        return Subject(name, {}, {}, (), findings=findings)
+    settings = read_json(folder / "config.json")
+    require_mappings(folder / "config.json", settings)
+    run = RunFolder(folder, run=None)  # type: ignore[arg-type]  # its parts are read, and nothing is compared
+    history = run.metrics() if (folder / "metrics.jsonl").is_file() else []
+    require_mappings(folder / "metrics.jsonl", *history)
+    require_mappings(folder / "metrics.jsonl", *(each.get("gradient_error") or {} for each in history))
+    if not run.finished:
+        return Subject(name, settings, {}, history, findings=findings, notes=("The run is not finished yet.",))
+    summary, ledger = run.result(), find_ledger(run)
+    require_mappings(folder / "result.json", summary.get("versions") or {}, summary.get("pick") or {})
+    source, notes = find_source(settings, summary, lambda text: note(f"{name}: {text}"))
+    targets = source.targets if source is not None else None
+    if ledger is None:
+        notes = (*notes, "The ledger was written by another version of gradsieve and is left out.")
+    elif findings is None:
+        findings = ledger_findings(settings, ledger, targets, rows)
+        if audit and findings is not None and source is not None and not names_code(settings):
+            findings = run_findings(folder, rows)
+    shown = source.show(shown_rows(findings, len(source.targets))) if source is not None else ShownRows()
+    return Subject(name, settings, summary, history, ledger, targets, findings, shown, notes)
+
+
+def shown_rows(findings: Findings | None, length: int) -> list[int]:
+    """The rows that the page will show; none where they are not numbers of the source's rows."""
+    rows = list(findings.columns.get("row", ())) if findings is not None else []
+    return rows if all(isinstance(row, int) and 0 <= row < length for row in rows) else []
+
+
+def require_mappings(path: Path, *values: Any) -> None:
+    """What a file must consist of."""
+    if not all(isinstance(value, Mapping) for value in values):
+        raise CheckpointError(f"{path} is damaged: it does not hold names with values.")
+
+
+def find_ledger(run: RunFolder) -> Ledger | None:
+    """What happened to each row; None where its columns are not those of today."""
+    try:
+        return Ledger(**run.ledger())
+    except TypeError:
+        return None
+
+
+def find_source(
+    settings: Mapping[str, Any], summary: Mapping[str, Any], note: Callable[[str], None]
+) -> tuple[SourceRows | None, tuple[str, ...]]:
+    """The rows of a run, if they are still to be had and still the same in number."""
+    try:
+        source = read_source(settings)
+        rows, is_wrong = len(source.targets), source.targets.is_wrong
+        wrong = 0 if is_wrong is None else int(is_wrong.sum())
+        if (rows, wrong) != (summary.get("rows"), summary.get("corrupted")):
+            raise InputError(f"there are {rows} rows now, {summary.get('rows')} were trained on.")
+    except (GradsieveError, OSError, TypeError) as error:
+        note(f"the rows themselves are not shown: {error}")
+        return None, ("The data could not be read again where this report was made: rows have numbers only.",)
+    return source, ()

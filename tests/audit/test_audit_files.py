@@ -1,0 +1,214 @@
+"""The command, and what it writes: one line a row, no formula, nothing written over, and a clean copy of the source."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gradsieve import make_run, train
+from gradsieve.audit.file import audit_file, clean_file
+from gradsieve.errors import InputError, RunFolderError
+
+
+def write(path, header, rows):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory):
+    """Homes with a price, every eleventh ten times too high, and a name of a class that a spreadsheet would run."""
+    random = np.random.default_rng(0)
+    rows = []
+    for number in range(300):
+        size, town = float(random.uniform(20, 200)), ("Rome", "Oslo")[number % 2]
+        price = size * (3 + 2 * (town == "Oslo"))
+        kind = "=dear()" if (price > 400) != (number % 15 == 1) else "cheap"
+        rows.append([f"{size:.2f}", town, f"{price * (10 if number % 11 == 0 else 1):.2f}", kind])
+    rows[7][2] = ""  # no target: not judged
+    return write(tmp_path_factory.mktemp("homes") / "homes.csv", ["size", "town", "price", "kind"], rows)
+
+
+@pytest.fixture(scope="module")
+def priced(homes):
+    return audit_file(homes, ["price"], ignore=["kind"], epochs=60, drop_rate=0.15)
+
+
+def test_a_file_is_audited_by_the_command(gradsieve, homes, tmp_path):
+    out = tmp_path / "audit"
+    before = homes.read_bytes()
+    arguments = ["--target", "price", "--ignore", "kind", "--drop-rate", 0.1, "--epochs", 100, "--out", out]
+    done = gradsieve("audit", homes, *arguments, "--clean", tmp_path / "clean.csv", "--repair", tmp_path / "good.csv")
+    assert done.code == 0, done.err
+    assert "homes.csv: " in done.out
+    assert "most suspect rows" in done.out
+    assert homes.read_bytes() == before
+
+    rows = read(out / "audit.csv")
+    assert list(rows[0])[:5] == ["row", "suspicion", "flagged", "given", "suggested"]
+    assert [int(row["row"]) for row in rows] == [number for number in range(1, 301) if number != 8]
+    source = read(homes)
+    assert all(float(row["given"]) == float(source[int(row["row"]) - 1]["price"]) for row in rows)
+    flagged = {int(row["row"]) for row in rows if row["flagged"] == "1"}
+    wrong = set(range(1, 301, 11))
+    assert len(flagged & wrong) >= 25
+    assert len(flagged - wrong) <= 6
+    summary = json.loads((out / "audit.json").read_text())
+    assert summary["flagged"] == len(flagged)
+    assert summary["rows"] == 299
+    assert summary["kinds"]["scaled"] > 20
+
+    clean, good = read(tmp_path / "clean.csv"), read(tmp_path / "good.csv")
+    assert clean == [row for number, row in enumerate(source, start=1) if number not in flagged]
+    assert len(good) == 300
+    assert all(
+        new == old for number, (new, old) in enumerate(zip(good, source, strict=True), 1) if number not in flagged
+    )
+    assert all(float(good[number - 1]["price"]) < 1500 for number in flagged)
+
+
+def test_json_is_all_that_is_printed(gradsieve, homes, tmp_path):
+    done = gradsieve("audit", homes, "--target", "kind", "--epochs", 3, "--out", tmp_path / "a", "--json")
+    summary = json.loads(done.out)
+    assert summary["task"] == "classification"
+    assert {each["name"] for each in summary["classes"]} == {"=dear()", "cheap"}
+
+
+def test_no_cell_begins_a_formula(homes, tmp_path):
+    audit = audit_file(homes, ["kind"], epochs=3)
+    audit.to_csv(tmp_path / "audit.csv")
+    assert {row["given"] for row in read(tmp_path / "audit.csv")} == {"'=dear()", "cheap"}
+    assert not [
+        cell for row in read(tmp_path / "audit.csv") for cell in row.values() if cell.startswith(("=", "+", "@"))
+    ]
+
+
+def test_a_copy_keeps_the_cells_of_the_source(homes, tmp_path):
+    """It is data for a program and not a list for people: an apostrophe would be another class."""
+    audit = audit_file(homes, ["kind"], ignore=["price"], epochs=30)
+    assert audit.flagged.any()
+    clean_file(audit, homes, tmp_path / "repaired.csv", ["kind"], repair=True)
+    assert {row["kind"] for row in read(tmp_path / "repaired.csv")} == {"=dear()", "cheap"}
+
+
+def test_nothing_is_written_over(gradsieve, homes, priced, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    for arguments in (["--out", tmp_path / "full"], ["--out", tmp_path / "new", "--clean", homes]):
+        done = gradsieve("audit", homes, "--target", "price", *arguments)
+        assert done.code == 2
+        assert "nothing is written over" in done.err
+    assert not (tmp_path / "new").exists()
+    priced.to_csv(tmp_path / "a.csv")
+    for path in (tmp_path / "a.csv", homes):
+        before = path.read_bytes()
+        with pytest.raises(RunFolderError, match="nothing is written over"):
+            priced.to_csv(path)
+        assert path.read_bytes() == before
+    with pytest.raises(RunFolderError, match="could not be written"):
+        priced.to_csv(tmp_path / "nowhere" / "a.csv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "full"]
+
+
+def test_what_makes_no_sense_is_refused(gradsieve, homes, priced, tmp_path):
+    assert "--out is missing" in gradsieve("audit", homes, "--target", "price").err
+    assert (
+        "cannot be written"
+        in gradsieve(
+            "audit", homes, "--target", "price", "--out", tmp_path / "a", "--clean", tmp_path / "no" / "c.csv"
+        ).err
+    )
+    assert (
+        "drop_rate is 'much'"
+        in gradsieve("audit", homes, "--target", "price", "--out", tmp_path / "a", "--drop-rate", "much").err
+    )
+    assert (
+        "task 'guess'" in gradsieve("audit", homes, "--target", "price", "--out", tmp_path / "a", "--task", "guess").err
+    )
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.json").write_text("{}")
+    assert "model of gradsieve fit" in gradsieve("audit", tmp_path / "model", "--out", tmp_path / "a").err
+    with pytest.raises(InputError, match="not a CSV"):
+        clean_file(priced, homes.with_suffix(".npz"), tmp_path / "c.csv", ["price"])
+    with pytest.raises(InputError, match="cost"):
+        clean_file(priced, homes, tmp_path / "c.csv", ["cost"], repair=True)
+    short = write(tmp_path / "short.csv", ["size", "town", "price", "kind"], [["1", "Rome", "3", "cheap"]] * 5)
+    with pytest.raises(InputError, match="has 5 rows"):
+        clean_file(priced, short, tmp_path / "c.csv", ["price"])
+    same = ["--clean", tmp_path / "c.csv", "--repair", tmp_path / "c.csv"]
+    assert "two files" in gradsieve("audit", homes, "--target", "price", "--out", tmp_path / "a", *same).err
+    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / "c.csv").exists()
+
+
+def test_a_run_folder_is_audited_into_itself(gradsieve, tmp_path):
+    train(make_run("digits", corruption="pairflip", rate=0.2, epochs=3, device="cpu"), tmp_path / "run")
+    done = gradsieve("audit", tmp_path / "run")
+    assert done.code == 0, done.err
+    rows = read(tmp_path / "run" / "audit" / "audit.csv")
+    assert [int(row["row"]) for row in rows] == list(range(len(rows)))
+    assert "nothing is written over" in gradsieve("audit", tmp_path / "run").err
+    assert "run folder" in gradsieve("audit", tmp_path / "run", "--target", "x").err
+
+
+def test_several_targets_have_a_column_each(tmp_path, table):
+    _, given, _, audit = table
+    audit.to_csv(tmp_path / "a.csv")
+    rows = read(tmp_path / "a.csv")
+    assert [float(row["given y1"]) for row in rows] == given[:, 1].tolist()
+    assert {"suggested y0", "off", "kind"} <= rows[0].keys()
+    assert all(set(row["off"].split(";")) <= {"y0", "y1", "y2", ""} for row in rows)
+
+
+def test_long_files_are_written_in_pieces(monkeypatch, tmp_path, table):
+    *_, audit = table
+    audit.to_csv(tmp_path / "whole.csv")
+    monkeypatch.setattr("gradsieve.audit.writing.CHUNK", 7)
+    audit.to_csv(tmp_path / "pieces.csv")
+    assert (tmp_path / "pieces.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_parquet_has_the_same_rows(tmp_path, table):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    *_, audit = table
+    audit.to_parquet(tmp_path / "a.parquet")
+    assert parquet.read_table(tmp_path / "a.parquet")["rank"].to_pylist() == audit.rank.tolist()
+
+
+def test_images_are_named_by_their_files(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for name, shade in (("dark", 20), ("light", 230)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(12):
+            is_wrong = number == 0
+            colour = (250 - shade if is_wrong else shade + number, 90, 90)
+            image.new("RGB", (8, 8), colour).save(tmp_path / "photos" / name / f"{number}.png")
+    audit = audit_file(tmp_path / "photos", epochs=20, drop_rate=0.1)
+    assert audit.files[0] == "dark/0.png"
+    assert set(audit.most_suspect(2)["file"]) == {"dark/0.png", "light/0.png"}
+
+
+def test_the_terminal_shows_names_as_they_are(homes, table):
+    *_, audit = table
+    for each, words in ((audit, ["sign flipped", "y2"]), (audit_file(homes, ["kind"], epochs=2), ["=dear()", "class"])):
+        file = io.StringIO()
+        Console(file=file, width=160).print(each)
+        assert all(word in file.getvalue() for word in words)
+
+
+def test_the_terminal_runs_no_markup(digits):
+    *_, audit = digits
+    hostile = replace(audit, names=tuple(f"[red]{name}[/nothing]" for name in audit.names))
+    file = io.StringIO()
+    Console(file=file, width=200).print(hostile)
+    assert "[red]3[/nothing]" in file.getvalue()

@@ -41,6 +41,29 @@ def without_replays(criterion, **options):
     return robust
 
 
+@pytest.mark.parametrize("score", ["gradient", "loss"])
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.9])
+@pytest.mark.parametrize(("criterion", "has_classes"), CRITERIA.values(), ids=CRITERIA)
+def test_closed_forms_give_what_autograd_gives(criterion, has_classes, score, rate):
+    """A broken output too: it is dropped and leaves no trace."""
+    if has_classes:
+        criterion = nn.CrossEntropyLoss(ignore_index=-1)
+    robust = RobustLoss(criterion, rate, score=score)
+    for outputs, targets in batches(has_classes, 3, device="cpu"):
+        outputs[5, 2] = torch.nan
+        found, expected = (outputs.clone().requires_grad_() for _ in range(2))
+        loss = robust.closed(found, targets)
+        kept, scores = robust.kept, robust.scores
+        other = robust.by_autograd(expected, targets, None)
+        torch.testing.assert_close(loss, other)
+        loss.backward()
+        other.backward()
+        assert found.grad.isfinite().all()
+        torch.testing.assert_close(found.grad, expected.grad)
+        torch.testing.assert_close(scores, robust.scores, equal_nan=True)
+        assert torch.equal(kept, robust.kept)
+
+
 @needs_gpu
 @pytest.mark.parametrize("score", ["gradient", "loss"])
 @pytest.mark.parametrize(("criterion", "has_classes"), CRITERIA.values(), ids=CRITERIA)

@@ -37,10 +37,20 @@ def names(table: Any) -> str:
 
 
 Pairs = list[str]
+# Options of several commands.
+Target = Annotated[list[str] | None, typer.Option(help="Column to predict; more than once for several.")]
+TaskName = Annotated[str | None, typer.Option(help="classification or regression; by the target if not given.")]
+Ignored = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
+Categorical = Annotated[list[str] | None, typer.Option(help="Column of codes, though they are numbers.")]
+MethodName = Annotated[str, typer.Option(help=names(METHODS))]
+RateOrAuto = Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")]
+FitSeed = Annotated[int, typer.Option(help="Of weights and row order.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
 @app.command("list")
-def list_command(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+def list_command(as_json: AsJson = False) -> None:
     """Everything that can be chosen: methods, corruptions, models, data sets, schedules."""
     from gradsieve.report.listing import listing
 
@@ -63,7 +73,7 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="For machi
 @app.command()
 def train(
     data: Annotated[str, typer.Option(help=names(DATASETS))] = "digits",
-    method: Annotated[str, typer.Option(help=names(METHODS))] = DEFAULT_METHOD,
+    method: MethodName = DEFAULT_METHOD,
     corruption: Annotated[str, typer.Option(help=names(CORRUPTIONS))] = "none",
     rate: Annotated[float, typer.Option(help="Share of rows to corrupt.")] = 0.0,
     drop_rate: Annotated[str | None, typer.Option(help="Share to drop, or auto; as --rate if not given.")] = None,
@@ -83,7 +93,7 @@ def train(
     method_option: Annotated[Pairs | None, typer.Option(help="name=value, for example form=soft.")] = None,
     model_option: Annotated[Pairs | None, typer.Option(help="name=value, for example norm=group.")] = None,
     data_option: Annotated[Pairs | None, typer.Option(help="name=value, for example target=price.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     augment: Annotated[str, typer.Option(help="none, or crop-flip for images.")] = "none",
     engine: Annotated[str, typer.Option(help="auto, plain or captured (each step one CUDA graph).")] = "auto",
@@ -141,16 +151,16 @@ def train(
 def fit(
     data: Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file, or a folder of class folders.")],
     out: Annotated[Path, typer.Option(help="Folder for the model; nothing in it is code.")],
-    target: Annotated[list[str] | None, typer.Option(help="Column to predict; more than once for several.")] = None,
-    task: Annotated[str | None, typer.Option(help="classification or regression; by the target if not given.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
-    categorical: Annotated[list[str] | None, typer.Option(help="Column of codes, though they are numbers.")] = None,
-    method: Annotated[str, typer.Option(help=names(METHODS))] = DEFAULT_METHOD,
-    drop_rate: Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")] = "0.2",
+    target: Target = None,
+    task: TaskName = None,
+    ignore: Ignored = None,
+    categorical: Categorical = None,
+    method: MethodName = DEFAULT_METHOD,
+    drop_rate: RateOrAuto = "0.2",
     epochs: Annotated[int, typer.Option()] = 100,
-    seed: Annotated[int, typer.Option(help="Of weights and row order.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    seed: FitSeed = 0,
+    device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Fit a network to your own file, and list the rows whose targets look wrong."""
     from gradsieve.estimators.progress import lines
@@ -197,18 +207,18 @@ def predict(
 def audit(
     source: Annotated[Path, typer.Argument(help="A file as for fit, or the folder of a finished run.")],
     out: Annotated[Path | None, typer.Option(help="New folder for the audit; audit in the run's if not given.")] = None,
-    target: Annotated[list[str] | None, typer.Option(help="Column to predict; more than once for several.")] = None,
-    task: Annotated[str | None, typer.Option(help="classification or regression; by the target if not given.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
-    categorical: Annotated[list[str] | None, typer.Option(help="Column of codes, though they are numbers.")] = None,
-    method: Annotated[str, typer.Option(help=names(METHODS))] = DEFAULT_METHOD,
-    drop_rate: Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")] = "0.2",
+    target: Target = None,
+    task: TaskName = None,
+    ignore: Ignored = None,
+    categorical: Categorical = None,
+    method: MethodName = DEFAULT_METHOD,
+    drop_rate: RateOrAuto = "0.2",
     epochs: Annotated[int, typer.Option()] = 50,
-    seed: Annotated[int, typer.Option(help="Of weights and row order.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    seed: FitSeed = 0,
+    device: Device = "auto",
     clean: Annotated[Path | None, typer.Option(help="New CSV: the file without the flagged rows.")] = None,
     repair: Annotated[Path | None, typer.Option(help="New CSV: the file with their targets as suggested.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Which rows are wrong: a suspicion for every row of a file or of a run, and what it should perhaps have been."""
     from gradsieve.audit.command import audit_command
@@ -282,7 +292,7 @@ def bench(
     engine: Annotated[str, typer.Option(help="plain, captured or compiled; auto: the last on a GPU.")] = "auto",
     peers: Annotated[bool, typer.Option("--peers", help="The authors' way, Opacus, torch.func beside ours.")] = False,
     floors: Annotated[bool, typer.Option(help="The layers' products alone, and the parts of a step.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """What a robust step costs on this machine, as a ratio to a plain one."""
     from gradsieve.experiments.bench import bench, find_workload
@@ -313,9 +323,9 @@ def reproduce(
     epochs: Annotated[int | None, typer.Option(help="Another length than the paper's; the report says so.")] = None,
     data: Annotated[str | None, typer.Option(help="Another data set; rows are then sym-40, linadv-30, ...")] = None,
     model_option: Annotated[Pairs | None, typer.Option(help="name=value, for example width=0.5.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     is_dry: Annotated[bool, typer.Option("--dry-run", help="Print the runs and how long they will take.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """A table or figure of the paper: run what is not finished yet, and set ours beside theirs."""
     from gradsieve.experiments.grid import Choice, read_seeds
@@ -380,7 +390,7 @@ def fetch_command(
 @data_app.command("check")
 def check_command(
     folder: Annotated[Path, typer.Argument(help="Where the data sets are.")],
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Which data sets are complete in a folder, and which files of the others are missing or damaged."""
     from gradsieve.data.check import check_folder

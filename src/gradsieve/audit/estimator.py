@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.audit.judging import judge, read_outputs
 from gradsieve.audit.result import Audit
+from gradsieve.choosing.vote import class_numbers
 from gradsieve.errors import InputError
 
 if TYPE_CHECKING:  # scikit-learn is needed by those who have a fitted estimator, and by nobody else
@@ -44,18 +45,6 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         method=fitted.method,
         run=name,
     )
-
-
-def class_numbers(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The place of each label among the sorted classes."""
-    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    strange = np.flatnonzero(classes[places] != labels)
-    if len(strange):
-        row = int(strange[0])
-        raise InputError(
-            f"y[{row}] is {labels[row]!r}, which is no class of the estimator. Give the y it was fitted to."
-        )
-    return places
 
 
 def output_names(y: Any, outputs: int) -> tuple[str, ...]:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from gradsieve.audit.judging import judge, mean_scores, read_outputs
 from gradsieve.audit.repair import repaired
 from gradsieve.audit.result import Audit
 from gradsieve.audit.writing import whole_file
-from gradsieve.choosing.picture import summary as pick_summary
 from gradsieve.data import Rows, Task
 from gradsieve.data.table import read_csv
 from gradsieve.errors import InputError
-from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
-from gradsieve.estimators.fitting import DROP_RATE, Plan, make_trainer, mean_outputs
+from gradsieve.estimators.fitting import DROP_RATE, make_trainer, mean_outputs
 from gradsieve.estimators.rows import canonical_order
-from gradsieve.files.fit import TASKS, Prepared, prepare_images, prepare_table
+from gradsieve.files.fit import Prepared, plan_fit, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
 from gradsieve.training.repeatable import reproducible
@@ -51,33 +46,11 @@ def audit_file(
 
     ``drop_rate="auto"`` lets held-out rows choose the share to drop.
     """
-    if task is not None and task not in TASKS:
-        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
-    if data.is_dir():
-        prepared = prepare_images(data, targets, task)
-    else:
-        prepared = prepare_table(data, targets, task, ignore, categorical, note)
+    prepared = prepare(data, targets, task, ignore, categorical, note)
+    options = {"method": method, "epochs": epochs, "seed": seed, "device": device}
+    plan, _, make_network = plan_fit(prepared, drop_rate, note, **options)
     learnt = prepared.targets
-    plan = Plan(
-        task=learnt.task,
-        outputs=learnt.outputs,
-        method=method,
-        drop_rate=first_rate(drop_rate),
-        epochs=epochs,
-        seed=seed,
-        device=device,
-    )
-    design = prepared.design()
-
-    def make_network(number: int) -> nn.Module:
-        return design.build()
-
-    targets_at = partial(learnt.scaled, prepared.given)
-    if drop_rate == AUTO:
-        pick = choose_rate(plan, prepared.inputs, targets_at, make_network)
-        plan = replace(plan, drop_rate=pick.rate)
-        note(pick.warning or pick_summary(pick))
-    scaled = targets_at(plan.used_rate > 0)
+    scaled = learnt.scaled(prepared.given, plan.used_rate > 0)
     rows = Rows(torch.from_numpy(prepared.inputs), torch.from_numpy(scaled))
     trainer = make_trainer(plan, rows, canonical_order(prepared.inputs, scaled), make_network)
     with reproducible(plan.seed, trainer.feed.device):

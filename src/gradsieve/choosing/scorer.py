@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradsieve.choosing.vote import Choice, Prefer, choose, read_rows, read_weights
+from gradsieve.choosing.vote import Choice, Prefer, choose, class_numbers, read_rows, read_weights
 from gradsieve.errors import InputError, MissingExtraError
 
 try:
@@ -67,12 +67,4 @@ def labels(estimator: Any, y: ArrayLike) -> NDArray:
     given = np.asarray(y)
     if not is_classifier(estimator):
         return given.astype(np.float64)
-    classes = np.asarray(estimator.classes_)
-    places = np.minimum(np.searchsorted(classes, given), len(classes) - 1)
-    unknown = np.flatnonzero(classes[places] != given)
-    if len(unknown):
-        row = int(unknown[0])
-        raise InputError(
-            f"y[{row}] is {given[row]!r}, a class that the estimator was not fitted to. Leave such rows out."
-        )
-    return places
+    return class_numbers(given, np.asarray(estimator.classes_))

@@ -208,3 +208,16 @@ def read_weights(weights: ArrayLike | None, rows: int) -> Array:
     if values.shape != (rows,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
         raise InputError(f"weights must be {rows} numbers, at least 0 and not all 0: one for each row.")
     return values
+
+
+def class_numbers(labels: NDArray, classes: NDArray) -> NDArray[np.int64]:
+    """The place of each label among an estimator's sorted classes."""
+    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    strange = np.flatnonzero(classes[places] != labels)
+    if len(strange):
+        row = int(strange[0])
+        raise InputError(
+            f"y[{row}] is {labels[row]!r}, which is no class of the estimator. Leave such rows out, or give the y that "
+            "it was fitted to."
+        )
+    return places

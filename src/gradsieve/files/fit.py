@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gradsieve.choosing.picture import summary as pick_summary
+from gradsieve.choosing.rates import RatePick
 from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
@@ -78,34 +79,12 @@ def fit_file(
     """
     began = time.monotonic()
     check_new(out)
-    if task is not None and task not in TASKS:
-        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
-    if data.is_dir():
-        prepared = prepare_images(data, targets, task)
-    else:
-        prepared = prepare_table(data, targets, task, ignore, categorical, note)
-    plan = Plan(
-        task=prepared.targets.task,
-        outputs=prepared.targets.outputs,
-        method=method,
-        drop_rate=first_rate(drop_rate),
-        epochs=epochs,
-        seed=seed,
-        device=device,
-    )
-    design = prepared.design()
-
-    def make_network(number: int) -> nn.Module:
-        return design.build()
-
-    pick = None
-    if drop_rate == AUTO:
-        pick = choose_rate(plan, prepared.inputs, partial(prepared.targets.scaled, prepared.given), make_network)
-        plan = replace(plan, drop_rate=pick.rate)
-        note(pick.warning or pick_summary(pick))
+    prepared = prepare(data, targets, task, ignore, categorical, note)
+    options = {"method": method, "epochs": epochs, "seed": seed, "device": device}
+    plan, pick, make_network = plan_fit(prepared, drop_rate, note, **options)
     scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
-    model = Model(prepared.targets, prepared.columns, prepared.side, CLIP, design, fitted.networks)
+    model = Model(prepared.targets, prepared.columns, prepared.side, CLIP, prepared.design(), fitted.networks)
     predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     summary = {
         "data": str(data),
@@ -127,6 +106,39 @@ def fit_file(
     }
     save_model(out, model, about, rows_csv(prepared, fitted.row_scores, fitted.kept, predicted))
     return {**summary, "method": method, "drop_rate": plan.used_rate, "seed": seed, "out": str(out)}
+
+
+def prepare(
+    data: Path,
+    targets: Sequence[str],
+    task: Task | None,
+    ignore: Sequence[str],
+    categorical: Sequence[str],
+    note: Callable[[str], None],
+) -> Prepared:
+    """A file or a folder of class folders, as numbers."""
+    if task is not None and task not in TASKS:
+        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
+    if data.is_dir():
+        return prepare_images(data, targets, task)
+    return prepare_table(data, targets, task, ignore, categorical, note)
+
+
+def plan_fit(
+    prepared: Prepared, drop_rate: float | str, note: Callable[[str], None], **options: Any
+) -> tuple[Plan, RatePick | None, Callable[[int], nn.Module]]:
+    """How to fit what is prepared: the plan, the vote behind its drop rate where that is "auto", and its networks."""
+    learnt, design = prepared.targets, prepared.design()
+    plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=first_rate(drop_rate), **options)
+
+    def make_network(number: int) -> nn.Module:
+        return design.build()
+
+    if drop_rate != AUTO:
+        return plan, None, make_network
+    pick = choose_rate(plan, prepared.inputs, partial(learnt.scaled, prepared.given), make_network)
+    note(pick.warning or pick_summary(pick))
+    return replace(plan, drop_rate=pick.rate), pick, make_network
 
 
 def prepare_table(

@@ -286,6 +286,7 @@ def report(
 def bench(
     workload: Annotated[str, typer.Option(help="cnn9, cnn9-group, cnn9-quarter, cnn9-quarter-group or mlp.")] = "mlp",
     methods: Annotated[str, typer.Option(help="Names, separated by commas; all that fit if not given.")] = "",
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a step; the workload's own if not given.")] = None,
     drop_rate: Annotated[float, typer.Option()] = 0.45,
     turns: Annotated[int, typer.Option(help="Turns that the methods take.")] = 30,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
@@ -299,7 +300,7 @@ def bench(
 
     chosen = [name.strip() for name in methods.split(",") if name.strip()]
     options: dict[str, Any] = {"device": device, "engine": engine, "peers": peers, "floors": floors}
-    measured = bench(find_workload(workload), chosen, drop_rate=drop_rate, turns=turns, **options)
+    measured = bench(find_workload(workload, batch_size), chosen, drop_rate=drop_rate, turns=turns, **options)
     if as_json:
         typer.echo(json.dumps(measured, indent=2))
         return

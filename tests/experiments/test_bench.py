@@ -132,9 +132,16 @@ def test_in_another_engine_a_plain_step_stands_beside_the_peers(monkeypatch):
 # ----------------------------------------------------------------------------- mistakes and tables
 
 
+def test_a_workload_takes_another_batch_size():
+    assert find_workload("mlp", 64).batch_size == 64
+    assert find_workload("mlp").batch_size == 512
+
+
 def test_mistakes_are_named():
     with pytest.raises(InputError, match="Did you mean 'cnn9-quarter'"):
         find_workload("cnn9-quater")
+    with pytest.raises(InputError, match="batch_size is 0"):
+        find_workload("mlp", 0)
     with pytest.raises(InputError, match="turns is 1"):
         bench(SMALL, turns=1)
     with pytest.raises(InputError, match=r"drop_rate is 1\.5"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gradsieve import seeds
 from gradsieve.data import DataSet, Rows, Task
+from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
 from gradsieve.method import Method
 from gradsieve.models.build import build
@@ -58,11 +59,14 @@ class Setup(NamedTuple):
     optimizers: list[torch.optim.Optimizer]
 
 
-def find_workload(name: str) -> Workload:
-    """A workload of the table."""
+def find_workload(name: str, batch_size: int | None = None) -> Workload:
+    """A workload of the table, with its own batch size or another."""
     if name not in WORKLOADS:
         raise InputError(unknown("workload", name, WORKLOADS))
-    return WORKLOADS[name]
+    if batch_size is None:
+        return WORKLOADS[name]
+    check_count("batch_size", batch_size, 2)
+    return replace(WORKLOADS[name], batch_size=batch_size)
 
 
 def set_up(workload: Workload, device: torch.device, networks: int = 1, precision: Precision = "auto") -> Setup:
@@ -84,12 +88,12 @@ def set_up(workload: Workload, device: torch.device, networks: int = 1, precisio
     return Setup(inputs, targets, made, [make_optimizer(network, 1e-3) for network in made])
 
 
-BATCHES = 16  # in the data of a captured engine
+DATA_ROWS = 2048  # of a captured engine, or as many as two batches have
 
 
 def make_captured(rule: Method, workload: Workload, setup: Setup, drop_rate: float, compile: Compile) -> CapturedEngine:
     """The engine of a run on random rows, with the networks of ``setup``."""
-    device, rows = setup.inputs.device, BATCHES * workload.batch_size
+    device, batches = setup.inputs.device, max(2, DATA_ROWS // workload.batch_size)
     run = Run(
         data="digits",  # a run has a name for its data; these rows are random
         method="standard",
@@ -99,12 +103,12 @@ def make_captured(rule: Method, workload: Workload, setup: Setup, drop_rate: flo
         learning_rate=1e-3,
         compile=compile,
     )
-    inputs, targets = (torch.cat([values] * BATCHES).cpu() for values in (setup.inputs, setup.targets))
+    inputs, targets = (torch.cat([values.cpu()] * batches) for values in (setup.inputs, setup.targets))
     train = Rows(inputs.contiguous(), targets)
     data = DataSet(workload.task, train, train, tuple(map(str, range(workload.outputs))))
-    is_corrupted = torch.zeros(rows, dtype=torch.bool)
-    setting = Setting(run, data, targets, is_corrupted, rule, device, [drop_rate], BATCHES)
-    ledger = Ledger.empty(rows, device)
+    is_corrupted = torch.zeros(len(targets), dtype=torch.bool)
+    setting = Setting(run, data, targets, is_corrupted, rule, device, [drop_rate], batches)
+    ledger = Ledger.empty(len(targets), device)
     tally = Tally.empty(workload.outputs if workload.task == "classification" else 0, device)
     state = State(setup.networks, setup.optimizers, ledger, tally, setting.fingerprint())
     return CapturedEngine(setting, state, Feed(train, device))

@@ -17,6 +17,14 @@ class CheckpointError(RunFolderError):
     """A saved state that is damaged, incomplete or of another run."""
 
 
+class RankError(GradsieveError):
+    """Another rank failed, died or is not like the others. ``quiet``: the first rank says it."""
+
+    def __init__(self, message: str, quiet: bool = False) -> None:
+        super().__init__(message)
+        self.quiet = quiet
+
+
 class MissingExtraError(GradsieveError, ImportError):
     """An optional library that is not installed."""
 

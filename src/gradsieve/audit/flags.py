@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.audit.kinds import Array, off_limit, residual_scale, size
+from gradsieve.audit.kinds import Explained
+from gradsieve.audit.scatter import Array
 from gradsieve.methods import METHODS
 from gradsieve.methods.prl_l import PRLL
 
 LARGEST_SCORE = math.sqrt(2)  # of the loss-layer gradient of cross-entropy: sure of one class where another is given
-ROUNDS = 20  # in practice all stands still after five
+DOUBT = 0.01  # added to a chance: among rows that are surely right, those that lie farther off still come first
 
 
 class Ranking(NamedTuple):
@@ -36,18 +37,13 @@ def rank_classes(mean_score: Array, given: NDArray[Any], suggested: NDArray[Any]
     return Ranking(mean_score, int((given != suggested).sum()), "as many as the network gives another class")
 
 
-def rank_targets(mean_score: Array, given: Array, expected: Array) -> Ranking:
-    """Amounts: by the mean score and the final residual together, their geometric mean.
+def rank_targets(mean_score: Array, explained: Explained) -> Ranking:
+    """Amounts: by the mean score and the final distance together, their geometric mean, times the odds of being wrong.
 
     A network learns amounts slowly, so that early scores say little; it learns wrong ones by heart late, if at all.
-    Flagged are as many rows as are farther off than the scatter of the others allows: found in turn with it.
+    Flagged are as many rows as are more likely wrong than right.
     """
-    far = np.zeros(len(given), dtype=bool)
-    deviations = np.zeros_like(given)
-    for _ in range(ROUNDS):
-        deviations = (given - expected) / residual_scale(given, expected, ~far)
-        before, far = far, np.abs(deviations).max(1) > off_limit(given.shape[1])
-        if (before == far).all():
-            break
-    scores = np.sqrt(mean_score) * np.sqrt(size(deviations))
-    return Ranking(scores, int(far.sum()), "as many as lie farther off than the scatter of the others allows")
+    chance = 1 / (1 + np.exp(-np.clip(explained.odds, -500, 500)))
+    scores = np.sqrt(mean_score * explained.distance) * (chance + DOUBT)
+    wrong = int((explained.odds > 0)[~np.isnan(mean_score)].sum())
+    return Ranking(scores, wrong, "rows that a mistake explains better than the errors of the network")

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from gradsieve.audit.flags import rank_classes, rank_targets
-from gradsieve.audit.kinds import error_kinds, off_outputs, residual_scale
+from gradsieve.audit.kinds import explain
 from gradsieve.audit.result import Audit
+from gradsieve.audit.scatter import off_outputs, residual_scale
 from gradsieve.audit.suspicion import ranks, suspicion
 from gradsieve.data import Task
 from gradsieve.training.ledger import Ledger
@@ -64,18 +65,17 @@ def judge(
     """Rank the rows, flag the first of them, and say what the network expected instead."""
     if np.isnan(mean_score).all():  # the method has no scores: what the network says in the end must do
         mean_score = answers.score.astype(np.float64)
-    if task == "classification":
+    explained = explain(given, answers.suggested) if task == "regression" else None
+    if explained is None:
         ranking = rank_classes(mean_score, given, answers.suggested, method)
     else:
-        ranking = rank_targets(mean_score, given, answers.suggested)
+        ranking = rank_targets(mean_score, explained)
     rank = ranks(ranking.scores)
     flagged = (rank <= ranking.flagged) & ~np.isnan(ranking.scores)
     off = kind = None
-    if task == "regression":
-        scale = residual_scale(given, answers.suggested, ~flagged)
-        off = off_outputs(given, answers.suggested, scale)
-        kind = np.full(len(given), "", dtype=object)
-        kind[flagged] = error_kinds(given[flagged], answers.suggested[flagged], scale)
+    if explained is not None:
+        off = off_outputs(given, answers.suggested, residual_scale(given, answers.suggested, ~flagged))
+        kind = np.where(flagged, explained.kind, "")
     return Audit(
         task=task,
         names=names,

@@ -1,99 +1,194 @@
-"""What happened to a wrong target of several numbers: which of them are off, and how, where that is plain.
+"""What happened to a wrong target: kinds of error, each weighed as an explanation against the row being right.
 
-Each kind is a guess at how the given numbers came from the expected ones. It is named where what it leaves
-unexplained is no more than an honest row may differ by.
+A right row lies around what the network expects: normally, with a covariance, since who misses one output misses
+others with it, and at one of three widths, since rows that were dropped lie farther off than those it was trained on.
+A wrong row would be right with its sign turned, divided by one factor, or in another order; or it lies anywhere among
+the targets. How frequent each explanation is, is learnt from the rows, in turn with the covariance (EM).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from gradsieve.audit.scatter import FLOOR, Array, residual_scale, size, spread
 
-OFF = 4.0  # robust standard deviations of an output's residual, where there is one output
-FLOOR = 0.05  # of the spread of the targets: a network that knows its rows by heart leaves no residual to measure
-PLAIN = 5.0  # root mean square of what a kind leaves unexplained, in standard deviations
-NORMAL_MAD = 1.4826022185056018  # standard deviations of a normal distribution in its median absolute deviation
-POWERS_OF_TEN = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)  # a slip of units
-
-
-def residual_scale(given: Array, expected: Array, trusted: NDArray[np.bool_]) -> Array:
-    """(q,) how far the given targets (N, q) of ``trusted`` rows lie from the expected ones, as standard deviations."""
-    rows = trusted if trusted.any() else np.ones(len(given), dtype=bool)
-    honest = given[rows]
-    scale = NORMAL_MAD * np.median(np.abs(honest - expected[rows]), axis=0)
-    spread = NORMAL_MAD * np.median(np.abs(honest - np.median(honest, axis=0)), axis=0)
-    return np.maximum(np.maximum(scale, FLOOR * spread), np.finfo(np.float64).tiny)
+KINDS = ("sign flipped", "scaled", "swapped", "random")
+WIDTHS = np.array([1.0, 2.0, 4.0])  # of right rows around what is expected
+WIDTH_SHARES = np.array([0.8, 0.15, 0.05])
+PLAIN_FACTOR = 1.5  # a row that is nearer to its prediction than by this factor is not plainly scaled
+POWERS_OF_TEN = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)  # a slip of units: all that one number alone can show
+ANYWHERE = 3.0  # standard deviations of the targets: how far a random one may lie from their middle
+FAR_SHARE = 0.1  # of the rows, the farthest: among them the order of swapped numbers is looked for
+START = np.array([0.9, 0.025, 0.025, 0.025, 0.025])  # shares of right rows and of each kind, before any row is seen
+LEAST_SHARE = 1e-3  # so that no kind is excluded for good
+ROUNDS = 10  # in practice little moves after five
+SAMPLE = 2**16  # rows that the kinds are learnt from, and rows explained at a time
+BEYOND = 1e6  # standard deviations: what lies farther is equally far
 
 
-def off_outputs(given: Array, expected: Array, scale: Array) -> NDArray[np.bool_]:
-    """(N, q) whether an output is farther from the expected one than honest rows are."""
-    return np.abs(given - expected) > off_limit(given.shape[1]) * scale
+class Kinds(NamedTuple):
+    """What is known of right and wrong rows of q outputs."""
+
+    centre: Array  # (q,) of the targets
+    spread: Array  # (q,)
+    whitener: Array  # (q, q) takes residuals of right rows to independent ones of standard deviation 1
+    order: NDArray[np.intp]  # (q,) where swapped rows have each output's number, as most of them agree
+    shares: Array  # (5,) of right rows, and of KINDS
 
 
-def off_limit(outputs: int) -> float:
-    """How many standard deviations are too far: more for many outputs, the largest of which is larger by chance."""
-    return OFF * math.sqrt(1 + math.log(outputs) / 2)
+class Explained(NamedTuple):
+    """What the kinds say of rows."""
+
+    distance: Array  # (n,) from what is expected, in standard deviations of right rows
+    odds: Array  # (n,) natural logarithm of the odds that the row is wrong
+    kind: NDArray[np.object_]  # (n,) the likeliest kind of error, if it is
 
 
-def error_kinds(given: Array, expected: Array, scale: Array) -> NDArray[np.object_]:
-    """(n,) the kind of error of rows that are known to be wrong: "random" where no other kind is plain."""
-    names = np.array([*KINDS, "random"], dtype=object)
-    unexplained = np.stack([kind(given, expected, scale) for kind in KINDS.values()])  # (kinds, n)
-    return names[np.where(unexplained.min(0) <= PLAIN, unexplained.argmin(0), len(KINDS))]
+def explain(given: Array, expected: Array) -> Explained:
+    """What happened to rows with ``given`` targets (N, q) where a network ``expected`` others."""
+    step = max(1, -(-len(given) // SAMPLE))
+    kinds = learn_kinds(given[::step], expected[::step])
+    starts = range(0, max(1, len(given)), SAMPLE)
+    parts = (explain_rows(kinds, given[at : at + SAMPLE], expected[at : at + SAMPLE]) for at in starts)
+    return Explained(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def sign_flipped(given: Array, expected: Array, scale: Array) -> Array:
-    """What is left if all numbers are multiplied by one factor below 0: root mean square, in standard deviations."""
-    if given.shape[1] == 1:
-        return size((given + expected) / scale)
-    factor, left = common_factor(given, expected, scale)
-    return np.where(factor < 0, left, np.inf)
+def explain_rows(kinds: Kinds, given: Array, expected: Array) -> Explained:
+    weighed = log_weights(kinds, given, expected)
+    odds = np.logaddexp.reduce(weighed[1:]) - weighed[0]
+    names = np.array(KINDS, dtype=object)
+    return Explained(size(whitened(kinds, given - expected)), odds, names[weighed[1:].argmax(0)])
 
 
-def scaled(given: Array, expected: Array, scale: Array) -> Array:
-    """What is left if all numbers are multiplied by one factor above 0; a single number only by a power of ten."""
-    if given.shape[1] == 1:
-        return np.minimum.reduce([size((given - ten * expected) / (ten * scale)) for ten in POWERS_OF_TEN])
-    factor, left = common_factor(given, expected, scale)
-    return np.where(factor > 0, left, np.inf)
+def learn_kinds(given: Array, expected: Array) -> Kinds:
+    """The covariance of right rows, the order of swapped ones, and the share of each, found in turn."""
+    residuals, rows = given - expected, len(given)
+    scale = residual_scale(given, expected, np.ones(rows, dtype=bool))
+    kinds = Kinds(np.median(given, axis=0), spread(given), np.diag(1 / scale), np.arange(len(scale)), START)
+    is_right = size(whitened(kinds, residuals)) < np.inf
+    for _ in range(ROUNDS):
+        kinds = kinds._replace(order=common_order(kinds, given, expected))
+        weighed = log_weights(kinds, given, expected)
+        before, is_right = is_right, weighed[0] >= np.logaddexp.reduce(weighed[1:])
+        if not is_right.any() or (before == is_right).all():
+            break
+        shares = np.exp(weighed - np.logaddexp.reduce(weighed)).mean(1)
+        shares = np.maximum(shares, LEAST_SHARE)
+        kinds = kinds._replace(
+            spread=spread(given[is_right]),
+            whitener=whitener(kinds, residuals[is_right]),
+            shares=shares / shares.sum(),
+        )
+    return kinds
 
 
-def common_factor(given: Array, expected: Array, scale: Array) -> tuple[Array, Array]:
-    """(n,) the factor that takes the expected numbers nearest to the given ones, and what is then left."""
-    weight = 1 / scale**2
-    power = np.maximum((weight * expected**2).sum(1), np.finfo(np.float64).tiny)
-    factor = (weight * given * expected).sum(1) / power
-    # The noise is multiplied too; a factor of nothing explains nothing.
-    spread = np.maximum(np.abs(factor), np.finfo(np.float64).tiny)[:, None] * scale
-    with np.errstate(over="ignore"):
-        return factor, size((given - factor[:, None] * expected) / spread)
+def log_weights(kinds: Kinds, given: Array, expected: Array) -> Array:
+    """(5, n) the logarithm of each explanation's share times its likelihood: right, then KINDS."""
+    outputs = given.shape[1]
+    found = [
+        log_right(kinds, given - expected),
+        log_right(kinds, -given - expected),
+        log_scaled(kinds, given, expected),
+        log_swapped(kinds, given, expected) if outputs > 1 else np.full(len(given), -np.inf),
+        log_anywhere(kinds, given),
+    ]
+    return np.stack(found) + np.log(kinds.shares)[:, None]
 
 
-def swapped(given: Array, expected: Array, scale: Array) -> Array:
-    """What is left if the numbers are right, but in another order.
+def log_right(kinds: Kinds, residuals: Array) -> Array:
+    """(n,) log likelihood of residuals (n, q) of right rows."""
+    power = (whitened(kinds, residuals) ** 2).sum(1)
+    log_volume = np.log(np.abs(np.diag(kinds.whitener))).sum() - residuals.shape[1] / 2 * math.log(2 * math.pi)
+    return np.logaddexp.reduce(log_widths(power, residuals.shape[1])) + log_volume
 
-    The order that fits best matches the smallest with the smallest, and so on: it is found by sorting.
+
+def log_widths(power: Array, outputs: int) -> Array:
+    """(widths, n) how well each width suits rows whose whitened residuals have ``power``, the sum of their squares."""
+    width = WIDTHS[:, None]
+    return np.log(WIDTH_SHARES)[:, None] - outputs * np.log(width) - power / (2 * width**2)
+
+
+def log_scaled(kinds: Kinds, given: Array, expected: Array) -> Array:
+    """All numbers multiplied by one factor, the one that fits best; a single number by a power of ten."""
+    rows, outputs = given.shape
+    if outputs == 1:
+        choices = [log_right(kinds, given / ten - expected) - math.log(ten) for ten in POWERS_OF_TEN]
+        return np.max(choices, axis=0) - math.log(len(POWERS_OF_TEN))
+    ours, theirs = whitened(kinds, given), whitened(kinds, expected)
+    power = np.maximum((theirs**2).sum(1), np.finfo(np.float64).tiny)
+    factor = np.clip((ours * theirs).sum(1) / power, 1e-3, 1e3)
+    # A factor that was fitted to the row explains less than one that was known: half a logarithm of the rows (BIC).
+    found = log_right(kinds, given / factor[:, None] - expected) - outputs * np.log(factor) - math.log(rows) / 2
+    return np.where(np.abs(np.log(factor)) > math.log(PLAIN_FACTOR), found, -np.inf)
+
+
+def log_swapped(kinds: Kinds, given: Array, expected: Array) -> Array:
+    """The same numbers in the order that most swapped rows share, or in any other, which is less likely by their number.
+
+    The order of its own that fits a row best matches the smallest with the smallest, and so on: found by sorting.
     """
-    if given.shape[1] == 1:
-        return np.full(len(given), np.inf)
-    order = np.argsort(expected, axis=1, kind="stable")
-    return size((np.sort(given, axis=1) - np.take_along_axis(expected, order, 1)) / scale[order])
+    places = np.argsort(expected, axis=1, kind="stable")
+    own = np.empty_like(given)
+    np.put_along_axis(own, places, np.sort(given, axis=1), 1)
+    found = log_right(kinds, own - expected) - math.lgamma(given.shape[1] + 1)
+    if (kinds.order == np.arange(len(kinds.order))).all():
+        return found
+    return np.maximum(found, log_right(kinds, given[:, kinds.order] - expected))
 
 
-def size(deviations: Array) -> Array:
-    """Root mean square over the outputs."""
-    with np.errstate(over="ignore"):
-        return np.sqrt(np.mean(deviations**2, axis=1))
+def log_anywhere(kinds: Kinds, given: Array) -> Array:
+    """Anywhere among the targets and beyond (Cauchy), each output by itself."""
+    outputs, width = given.shape[1], ANYWHERE * kinds.spread
+    power = (np.clip((given - kinds.centre) / width, -BEYOND, BEYOND) ** 2).sum(1)
+    constant = math.lgamma((1 + outputs) / 2) - math.lgamma(0.5) - outputs / 2 * math.log(math.pi)
+    return constant - np.log(width).sum() - (1 + outputs) / 2 * np.log1p(power)
 
 
-KINDS: dict[str, Callable[[Any, Any, Any], Array]] = {
-    "sign flipped": sign_flipped,
-    "scaled": scaled,
-    "swapped": swapped,
-}
+def whitened(kinds: Kinds, residuals: Array) -> Array:
+    """Residuals (n, q) of right rows as independent numbers of standard deviation 1."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = residuals @ kinds.whitener.T
+    return np.clip(np.nan_to_num(found, nan=BEYOND), -BEYOND, BEYOND)
+
+
+def whitener(kinds: Kinds, residuals: Array) -> Array:
+    """(q, q) the inverse root of the covariance of right rows' residuals, each weighed down by its width."""
+    rows, outputs = residuals.shape
+    fits = log_widths((whitened(kinds, residuals) ** 2).sum(1), outputs)
+    share = np.exp(fits - np.logaddexp.reduce(fits))
+    weight = (share / WIDTHS[:, None] ** 2).sum(0)
+    covariance = (residuals * weight[:, None]).T @ residuals / rows
+    # Shrunk towards no correlation, and no output narrower than a share of its spread: there is always an inverse.
+    shrink = min(1.0, 0.01 + outputs / rows)
+    variance = np.maximum(np.diag(covariance), (FLOOR * kinds.spread) ** 2)
+    shrunk = (1 - shrink) * covariance
+    np.fill_diagonal(shrunk, variance)
+    return np.linalg.inv(np.linalg.cholesky(shrunk))
+
+
+def common_order(kinds: Kinds, given: Array, expected: Array) -> NDArray[np.intp]:
+    """(q,) where each output's number stands in the rows that lie farthest off, if they share one order.
+
+    From the order as it is, the two whose exchange brings given numbers nearest to expected ones change places, until
+    no exchange does.
+    """
+    distance = size(whitened(kinds, given - expected))
+    far = distance >= np.quantile(distance, 1 - FAR_SHARE)
+    ours, theirs = given[far], expected[far]
+    scale = residual_scale(given, expected, ~far)
+    squares = (ours**2).mean(0)[:, None] - 2 * ours.T @ theirs / len(ours) + (theirs**2).mean(0)
+    cost = squares / scale**2  # (given, expected)
+    order, all_places = np.arange(len(scale)), np.arange(len(scale))
+    for _ in range(len(order) ** 2):
+        now = cost[order, all_places]
+        crossed = cost[order]  # (place, output): the cost of giving the number that stands at a place to an output
+        saved = now[:, None] + now - crossed - crossed.T
+        first, second = np.unravel_index(saved.argmax(), saved.shape)
+        if saved[first, second] <= 1e-9 * max(1.0, float(now.sum())):
+            break
+        order[[first, second]] = order[[second, first]]
+    return order

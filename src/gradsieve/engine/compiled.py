@@ -19,8 +19,13 @@ from torch import Tensor, nn
 from gradsieve.counts import keep_count
 from gradsieve.method import Method, Selection
 
-# Small kernels that do not wait for each other are launched as one: casts of weights, counters, statistics.
-OPTIONS: dict[str, Any] = {"combo_kernels": True}
+OPTIONS: dict[str, Any] = {
+    # Small kernels that do not wait for each other are launched as one: casts of weights, counters, statistics.
+    "combo_kernels": True,
+    # A kernel that works in place is tuned with a copy of its memory in the timing, and so by chance: on large maps
+    # half of its speed was lost to that.
+    "inplace_buffers": False,
+}
 
 
 class Programs:

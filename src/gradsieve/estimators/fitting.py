@@ -32,10 +32,11 @@ from gradsieve.schedule import plan as plan_rates
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.loss_gradient import loss_gradient_norm
 from gradsieve.selection import keep_smallest
-from gradsieve.training.feed import Feed, as_float, epoch_order
+from gradsieve.training.feed import Batch, Feed, as_float, epoch_order
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.loop import reproducible
 from gradsieve.training.setting import CRITERIA, choose_device, make_optimizer, place, set_learning_rate
+from gradsieve.training.tally import Tally
 from gradsieve.training.update import update
 
 DROP_RATE = 0.2
@@ -207,12 +208,14 @@ class Trainer:
         self.held_out = held_out
         self.optimizers = [make_optimizer(network, plan.learning_rate) for network in networks]
         self.ledger = Ledger.empty(len(feed), feed.device)
+        self.tally = Tally.empty(0, feed.device)
+        self.epoch = 1  # to begin with
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train; a record for each epoch. With held-out rows it ends with the weights that they found best."""
         best, best_epoch, best_weights = math.inf, 0, None
         began = time.monotonic()
-        for epoch, rate in enumerate(self.plan.rates(), start=1):
+        for epoch, rate in list(enumerate(self.plan.rates(), start=1))[self.epoch - 1 :]:
             loss = self.train_epoch(epoch, rate)
             if not math.isfinite(loss):
                 raise GradsieveError(
@@ -237,15 +240,20 @@ class Trainer:
         """Visit the epoch's rows once; the mean loss of the rows that were kept."""
         for optimizer in self.optimizers:
             set_learning_rate(optimizer, self.plan.learning_rate_of(epoch))
-        order = epoch_order(self.plan.seed, epoch, self.epoch_rows(epoch, rate)).to(self.feed.device)
-        total, steps = torch.zeros((), dtype=torch.float64, device=self.feed.device), 0
-        for batch in self.feed.batches(order, batch_rows(len(order), self.plan.batch_size)):
+        for batch in self.batches(epoch, rate):
             selections = update(self.method, self.networks, self.optimizers, batch.inputs, batch.targets, rate)
             for selection in selections:
                 self.ledger.record(batch.rows, selection.scores, selection.kept)
-                total += selection.loss
-                steps += 1
-        return float(total) / max(1, steps)
+                self.tally.loss += selection.loss
+                self.tally.steps += 1
+        loss = float(self.tally.loss) / max(1, int(self.tally.steps))
+        self.tally.clear()
+        return loss
+
+    def batches(self, epoch: int, rate: float) -> Iterator[Batch]:
+        """The batches of an epoch; whoever asks for the next one has made the step of the one before."""
+        order = epoch_order(self.plan.seed, epoch, self.epoch_rows(epoch, rate)).to(self.feed.device)
+        return self.feed.batches(order, batch_rows(len(order), self.plan.batch_size))
 
     def epoch_rows(self, epoch: int, rate: float) -> Tensor:
         """The rows of this epoch: all that it visits, unless the method chose among them at its start."""

@@ -30,8 +30,12 @@ def is_number(text: str) -> bool:
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A header and rows as CSV."""
+    return csv_lines([header]) + csv_lines(rows)
+
+
+def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as lines of CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([safe_cell(name) for name in header])
     writer.writerows([safe_cell(value) for value in row] for row in rows)
     return file.getvalue()

@@ -74,13 +74,18 @@ def learn_columns(
     """How each of the columns becomes numbers; columns that can tell nothing are left out, with a note."""
     columns: list[Column] = []
     for name in names:
-        values = frame.columns[name]
-        as_words = name in categorical or (is_text(values) and not is_mostly_numbers(values))
-        column = learn_categories(frame, name, note) if as_words else learn_number(frame, name, note)
+        learn = learn_categories if holds_words(frame, name, categorical) else learn_number
+        column = learn(frame, name, note)
         columns += [column] if column is not None else []
     if not columns:
         raise InputError(f"{frame.path}: no column is left to predict from. Give a table with informative columns.")
     return columns
+
+
+def holds_words(frame: Frame, name: str, categorical: Collection[str]) -> bool:
+    """Whether a column is categories, by the user's word or by its cells."""
+    values = frame.columns[name]
+    return name in categorical or (is_text(values) and not is_mostly_numbers(values))
 
 
 def is_mostly_numbers(cells: NDArray) -> bool:

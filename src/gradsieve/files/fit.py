@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,19 +23,22 @@ from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
 from gradsieve.estimators.fitting import DROP_RATE, Plan, fit_networks, mean_outputs
 from gradsieve.estimators.scaling import CLIP
-from gradsieve.files.cells import to_csv
+from gradsieve.files.cells import csv_lines, to_csv
 from gradsieve.files.encoding import encode, learn_columns
 from gradsieve.files.frame import Frame, read_frame
 from gradsieve.files.images import SIDE, class_images, find_images, read_images
 from gradsieve.files.model_folder import Design, Model, check_new, load_model, save_model
-from gradsieve.files.targets import Targets, class_targets, filled_rows, learn_targets
+from gradsieve.files.targets import Targets, class_targets, filled_rows, learn_targets, row_header
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
+from gradsieve.streams.shards import is_shards, open_shards
 from gradsieve.training.files import write_whole
 from gradsieve.training.versions import versions
 
 HIDDEN = (256, 256)
 TASKS = ("classification", "regression")
+MOST_IN_MEMORY = 10**9  # bytes of a table; a larger one is streamed
+BadRows = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)
@@ -66,21 +70,40 @@ def fit_file(
     method: str = DEFAULT_METHOD,
     drop_rate: float | str = DROP_RATE,
     epochs: int = 100,
+    batch_size: int | Literal["auto"] = "auto",
     seed: int = 0,
     device: str = "auto",
+    stream: bool | None = None,
+    bad_rows: BadRows = "stop",
+    resume: bool = False,
+    save_every: float = 60.0,
     note: Callable[[str], None] = lambda text: None,
     tell: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> dict[str, Any]:
-    """Fit a network to a CSV, Parquet or NPZ file or a folder of class folders; returns a summary.
+    """Fit a network to a CSV, Parquet, Arrow or NPZ file, or to a folder of shards or class folders.
 
     ``drop_rate="auto"`` lets held-out rows choose the share to drop (``gradsieve.choosing.rates``).
-    The folder ``out`` will hold the model (``gradsieve.files.model_folder``). Everything that can be wrong with the
-    file is found before anything is fitted or written.
+    The folder ``out`` will hold the model (``gradsieve.files.model_folder``); returned is a summary. Everything that
+    can be wrong with the file is found before anything is fitted or written.
+
+    Parquet and Arrow files that would take more than 1 GB are streamed (``stream`` decides otherwise): rows are checked
+    as they pass, and bad ones stop the fit or are left out, by ``bad_rows``; a state is saved every ``save_every``
+    seconds, and ``resume`` goes on from it to the same bits.
     """
     began = time.monotonic()
+    check_task(task)
+    options = {"method": method, "epochs": epochs, "batch_size": batch_size, "seed": seed, "device": device}
+    shards = open_shards(data) if is_shards(data) and stream is not False else None
+    if shards is not None and (stream or shards.bytes_in_memory > MOST_IN_MEMORY):
+        from gradsieve.streams.fit import fit_stream
+
+        ways: dict[str, Any] = {"bad_rows": bad_rows, "resume": resume, "save_every": save_every}
+        columns: dict[str, Any] = {"task": task, "ignore": ignore, "categorical": categorical}
+        calls: dict[str, Any] = {"drop_rate": drop_rate, "hidden": HIDDEN, "note": note, "tell": tell}
+        return fit_stream(shards, targets, out, **columns, **ways, **calls, **options)
+    check_not_streamed(data, bool(stream), bad_rows, resume)
     check_new(out)
     prepared = prepare(data, targets, task, ignore, categorical, note)
-    options = {"method": method, "epochs": epochs, "seed": seed, "device": device}
     plan, pick, make_network = plan_fit(prepared, drop_rate, note, **options)
     scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
@@ -116,12 +139,24 @@ def prepare(
     categorical: Sequence[str],
     note: Callable[[str], None],
 ) -> Prepared:
-    """A file or a folder of class folders, as numbers."""
-    if task is not None and task not in TASKS:
-        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
-    if data.is_dir():
+    """A file, a folder of shards or one of class folders, as numbers."""
+    check_task(task)
+    if data.is_dir() and not is_shards(data):
         return prepare_images(data, targets, task)
     return prepare_table(data, targets, task, ignore, categorical, note)
+
+
+def check_task(task: str | None) -> None:
+    if task is not None and task not in TASKS:
+        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
+
+
+def check_not_streamed(data: Path, stream: bool, bad_rows: str, resume: bool) -> None:
+    """What streams alone can do is not asked of a table in memory."""
+    if stream:
+        raise InputError(f"{data} cannot be streamed: --stream reads Parquet and Arrow files, or a folder of them.")
+    for option in (["--resume"] if resume else []) + ([f"--bad-rows {bad_rows}"] if bad_rows != "stop" else []):
+        raise InputError(f"{option} is for tables that are streamed, but {data} is read into memory. Add --stream.")
 
 
 def plan_fit(
@@ -184,41 +219,67 @@ def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Pre
 
 def rows_csv(prepared: Prepared, scores: NDArray, kept: NDArray, predicted: NDArray) -> str:
     """Every row with its score, the most suspicious first."""
-    suffixes = [""] if len(prepared.targets.names) == 1 else [f" {name}" for name in prepared.targets.names]
-    header = ["row", "score", "kept", *(f"given{end}" for end in suffixes), *(f"predicted{end}" for end in suffixes)]
     rows = (
         [prepared.names[row], float(scores[row]), int(kept[row]), *prepared.given[row], *predicted[row]]
         for row in np.argsort(-scores, kind="stable")
     )
-    return to_csv(header, rows)
+    return to_csv(row_header(prepared.targets), rows)
 
 
 def predict_file(folder: Path, data: Path, out: Path | None = None) -> str:
     """Predictions for the rows of a file, as CSV; written to ``out`` where that is given."""
-    if out is not None and out.exists():
+    if out is None:
+        return "".join(predictions(folder, data))
+    write_predictions(folder, data, out)
+    return out.read_text()
+
+
+def write_predictions(folder: Path, data: Path, out: Path) -> None:
+    """Predictions into a file, which is whole or not there."""
+    if out.exists():
         raise RunFolderError(f"{out} is there already, and nothing is written over. Choose another --out.")
+    pieces = predictions(folder, data)
+    header = next(pieces)  # by now the model and the file's columns are checked
+    if not out.parent.is_dir():
+        raise RunFolderError(f"{out.parent} is not a folder. Make it first, or choose another --out.")
+    write_whole(out, (piece.encode() for piece in chain([header], pieces)))
+
+
+def predictions(folder: Path, data: Path) -> Iterator[str]:
+    """The lines of a CSV file, many at a time: a header, then a row for each of the data's."""
     model = load_model(folder)
-    if model.side:
-        if not data.is_dir():
-            raise InputError(f"{folder} was fitted to images: give a folder of them, not {data}.")
-        paths = find_images(data)
-        names, inputs = [path.as_posix() for path in paths], read_images(data, paths, model.side)
-    else:
+    parts = image_parts(model, folder, data) if model.side else table_parts(model, data)
+    is_class = model.targets.task == "classification"
+    for number, (names, inputs) in enumerate(parts):
+        if number == 0:
+            yield csv_lines([["row", *model.targets.names, *(["probability"] if is_class else [])]])
+        outputs = mean_outputs(model.networks, inputs, model.targets.task)
+        rows = model.targets.readable(outputs)
+        shares = [[float(share)] for share in outputs.max(1)] if is_class else [[]] * len(rows)
+        yield csv_lines([name, *row, *share] for name, row, share in zip(names, rows, shares, strict=True))
+
+
+def image_parts(model: Model, folder: Path, data: Path) -> Iterator[tuple[Sequence[Any], NDArray]]:
+    if not data.is_dir():
+        raise InputError(f"{folder} was fitted to images: give a folder of them, not {data}.")
+    paths = find_images(data)
+    yield [path.as_posix() for path in paths], read_images(data, paths, model.side)
+
+
+def table_parts(model: Model, data: Path) -> Iterator[tuple[Sequence[Any], NDArray]]:
+    """A table in memory, or one part after the other where it is large."""
+    shards = open_shards(data) if is_shards(data) else None
+    if shards is None or shards.bytes_in_memory <= MOST_IN_MEMORY:
         frame = read_frame(data)
         check_columns(frame, model)
-        names, inputs = range(1, len(frame) + 1), encode(frame, model.columns, model.clip)
-    outputs = mean_outputs(model.networks, inputs, model.targets.task)
-    header, rows = ["row", *model.targets.names], model.targets.readable(outputs)
-    table = [[name, *row] for name, row in zip(names, rows, strict=True)]
-    if model.targets.task == "classification":
-        header.append("probability")
-        table = [[*row, float(share)] for row, share in zip(table, outputs.max(1), strict=True)]
-    text = to_csv(header, table)
-    if out is not None:
-        if not out.parent.is_dir():
-            raise RunFolderError(f"{out.parent} is not a folder. Make it first, or choose another --out.")
-        write_whole(out, text.encode())
-    return text
+        yield range(1, len(frame) + 1), encode(frame, model.columns, model.clip)
+        return
+    from gradsieve.streams.reading import frames
+
+    check_columns(Frame(data, dict.fromkeys(shards.columns, np.empty(0))), model)
+    for frame in frames(shards, [column.name for column in model.columns]):
+        assert frame.row_numbers is not None
+        yield (frame.row_numbers + 1).tolist(), encode(frame, model.columns, model.clip)
 
 
 def check_columns(frame: Frame, model: Model) -> None:

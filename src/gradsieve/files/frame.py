@@ -1,4 +1,4 @@
-"""A file of rows as columns by name: CSV, Parquet and NPZ all become the same."""
+"""A file of rows as columns by name: CSV, Parquet, Arrow and NPZ all become the same."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.data.table import read_csv
-from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.errors import InputError
 from gradsieve.registry import unknown
+
+if TYPE_CHECKING:
+    from gradsieve.streams.shards import Shards
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing, in any case
 
@@ -27,18 +30,24 @@ class Frame:
     columns: dict[str, NDArray]
     lines: Sequence[int] | None = None  # where a row stands in its file, for CSV
     groups: dict[str, list[str]] = field(default_factory=dict)  # arrays that became several columns
+    shards: Shards | None = None  # the files, for Parquet and Arrow
+    row_numbers: NDArray[np.int64] | None = None  # in these
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def place(self, row: int) -> str:
         """Where a row is, in words."""
+        if self.shards is not None and self.row_numbers is not None:
+            return self.shards.locate(int(self.row_numbers[row]))
         return f"{self.path}, " + (f"line {self.lines[row]}" if self.lines is not None else f"row {row + 1}")
 
     def take(self, rows: NDArray[np.bool_]) -> Frame:
         """Some of the rows, at the places that they had."""
         places = [line for line, taken in zip(self.lines, rows, strict=True) if taken] if self.lines else self.lines
-        return replace(self, columns={name: values[rows] for name, values in self.columns.items()}, lines=places)
+        numbers = None if self.row_numbers is None else self.row_numbers[rows]
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return replace(self, columns=columns, lines=places, row_numbers=numbers)
 
     def find(self, option: str, names: Iterable[str]) -> list[str]:
         """The columns that an option names."""
@@ -95,9 +104,9 @@ def numbers(frame: Frame, name: str, why: str) -> NDArray[np.float64]:
 
 def texts(values: NDArray) -> NDArray:
     """A column as text: 1, 01 and 1.0 are the same, "" is a missing value."""
-    if is_text(values):
-        return np.array([label(cell) for cell in values], dtype=object)
-    return np.array([label(repr(value)) for value in values.tolist()], dtype=object)
+    known = {cell: label(cell if isinstance(cell, str) else repr(cell)) for cell in set(values.tolist())}
+    # A NaN is not found again as a key: it is a missing value.
+    return np.array([known.get(cell, "") for cell in values.tolist()], dtype=object)
 
 
 def label(cell: str) -> str:
@@ -110,14 +119,18 @@ def label(cell: str) -> str:
 
 
 def read_frame(path: Path, *, least_rows: int = 1) -> Frame:
-    """The rows of a CSV, Parquet or NPZ file, by its suffix."""
-    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet, ".npz": _read_npz}
-    reader = readers.get(path.suffix.lower())
+    """The rows of a CSV, NPZ, Parquet or Arrow file by its suffix, or of a folder of the latter two."""
+    from gradsieve.streams.reading import read_shards
+    from gradsieve.streams.shards import FORMATS
+
+    readers = {".csv": _read_csv, ".npz": _read_npz, **dict.fromkeys(FORMATS, read_shards)}
+    reader = read_shards if path.is_dir() else readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(
-            f"{path} is not a file that can be read: give a .csv, .parquet or .npz file, or a folder of class folders."
+            f"{path} is not a file that can be read: give a .csv, .parquet, .arrow or .npz file, a folder of Parquet or "
+            "Arrow files, or a folder of class folders."
         )
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"There is no file {path}.")
     frame = reader(path)
     if not frame.columns or len(frame) < least_rows:
@@ -166,27 +179,3 @@ def _read_npz(path: Path) -> Frame:
     if len(set(lengths.values())) > 1:
         raise InputError(f"{path}: the arrays have different numbers of rows: {lengths}. All must be alike.")
     return Frame(path, columns, groups=groups)
-
-
-def _read_parquet(path: Path) -> Frame:
-    try:
-        import pyarrow as pa  # pyright: ignore[reportMissingImports]
-        import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "data", "Reading Parquet") from error
-    try:
-        table = pq.read_table(path)
-        return Frame(path, {name: _arrow_column(table.column(name), pa) for name in table.column_names})
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} cannot be read as Parquet: {error}.") from error
-
-
-def _arrow_column(column: Any, pa: Any) -> NDArray:
-    kind = column.type
-    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    if pa.types.is_temporal(kind):  # a date is a number of days or smaller units
-        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif not any(is_kind(kind) for is_kind in numeric):
-        cells = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in column.to_pylist()]
-        return np.array(["" if cell is None else str(cell) for cell in cells], dtype=object)
-    return np.array([math.nan if cell is None else float(cell) for cell in column.to_pylist()])

@@ -51,19 +51,20 @@ class Model:
     networks: list[nn.Module]
 
 
-def check_new(folder: Path) -> None:
-    """A model is written into a folder that is not there yet, or empty."""
+def check_new(folder: Path, beside: str = "") -> None:
+    """A model is written into a folder that is not there yet, or empty but for what is named."""
     try:
-        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        taken = folder.exists() and (not folder.is_dir() or any(path.name != beside for path in folder.iterdir()))
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be looked into ({error.strerror}). Choose another --out.") from error
     if taken:
         raise RunFolderError(f"{folder} is there already, and nothing is written over. Choose another --out.")
 
 
-def save_model(folder: Path, model: Model, about: dict[str, Any], rows: str) -> None:
-    """Write the folder; model.json comes last, so that a folder that has it is whole."""
-    check_new(folder)
+def save_model(folder: Path, model: Model, about: dict[str, Any], rows: str, is_ours: bool = False) -> None:
+    """Write the folder; model.json comes last, so that a folder that has it is whole. ``is_ours``: begun before."""
+    if not is_ours:
+        check_new(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -90,14 +91,7 @@ def save_model(folder: Path, model: Model, about: dict[str, Any], rows: str) -> 
 
 def load_model(folder: Path) -> Model:
     """The model of a folder that still is what was written, or one error."""
-    path = folder / "model.json"
-    if not path.is_file():
-        raise RunFolderError(f"{folder} is not a model folder: it has no model.json. Make one with gradsieve fit.")
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT or "sha256" not in content:
-        raise CheckpointError(f"{path} is damaged or not a model of gradsieve fit. Fit it again into another folder.")
-    if content.pop("sha256") != digest(content):
-        raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one that it records. Fit it again.")
+    path, content = folder / "model.json", read_content(folder)
     try:
         design = Design(**content["network"])
         tensors = read_tensors(folder / "model.safetensors", content["weights_sha256"])
@@ -116,6 +110,26 @@ def load_model(folder: Path) -> Model:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError, GradsieveError) as error:
         raise CheckpointError(f"{path} does not describe the model that lies beside it ({error}).") from error
+
+
+def read_content(folder: Path) -> dict[str, Any]:
+    """What model.json says, if nobody has changed it."""
+    path = folder / "model.json"
+    if not path.is_file():
+        raise RunFolderError(f"{folder} is not a model folder: it has no model.json. Make one with gradsieve fit.")
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT or "sha256" not in content:
+        raise CheckpointError(f"{path} is damaged or not a model of gradsieve fit. Fit it again into another folder.")
+    if content.pop("sha256") != digest(content):
+        raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one that it records. Fit it again.")
+    return content
+
+
+def saved_summary(folder: Path) -> dict[str, Any]:
+    """What the fit of a finished folder returned."""
+    content = read_content(folder)
+    plan, names = content["plan"], ("method", "seed", "drop_rate")
+    return {**content["fit"], **{name: plan[name] for name in names}, "out": str(folder)}
 
 
 def digest(content: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,7 @@ def learn_targets(frame: Frame, names: list[str], task: Task | None) -> tuple[Ta
     task = task or infer_task(frame, names)
     if task == "classification":
         return learn_classes(frame, names)
-    given = np.stack([numbers(frame, name, "the target of a regression is a number") for name in names], axis=1)
+    given = given_numbers(frame, names)
     for place, name in enumerate(names):
         if given[:, place].min() == given[:, place].max():
             raise InputError(
@@ -75,6 +76,18 @@ def learn_targets(frame: Frame, names: list[str], task: Task | None) -> tuple[Ta
             )
     scale = target_scale(given)
     return Targets(task, names, [], scale.centre.tolist(), scale.width.tolist()), given
+
+
+def given_numbers(frame: Frame, names: list[str]) -> NDArray[np.float64]:
+    """(N, targets) numbers."""
+    return np.stack([numbers(frame, name, "the target of a regression is a number") for name in names], axis=1)
+
+
+def given_targets(frame: Frame, targets: Targets) -> NDArray:
+    """What a table gives for targets that are learnt already, (N, targets)."""
+    if targets.task == "classification":
+        return texts(frame.columns[targets.names[0]])[:, None]
+    return given_numbers(frame, targets.names)
 
 
 def infer_task(frame: Frame, names: list[str]) -> Task:
@@ -98,7 +111,7 @@ def learn_classes(frame: Frame, names: list[str]) -> tuple[Targets, NDArray]:
 
 def class_targets(name: str, given: NDArray, where: str) -> Targets:
     """The classes of a target, if they can be ones."""
-    classes = sorted(set(given), key=lambda word: (number(word) is None, number(word) or 0.0, word))
+    classes = sorted_classes(given)
     if len(classes) < 2:
         raise InputError(
             f"{where}: the target {name} has one class, {classes[0]!r}, in all {len(given)} rows, so there is nothing "
@@ -110,3 +123,14 @@ def class_targets(name: str, given: NDArray, where: str) -> Targets:
             "of classes. Choose another --target, or --task regression where it is a number."
         )
     return Targets("classification", [name], list(classes), [], [])
+
+
+def sorted_classes(words: Iterable[str]) -> list[str]:
+    """Different words, numbers first and by their size."""
+    return sorted(set(words), key=lambda word: (number(word) is None, number(word) or 0.0, word))
+
+
+def row_header(targets: Targets) -> list[str]:
+    """The columns of rows.csv."""
+    suffixes = [""] if len(targets.names) == 1 else [f" {name}" for name in targets.names]
+    return ["row", "score", "kept", *(f"given{end}" for end in suffixes), *(f"predicted{end}" for end in suffixes)]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradsieve.counts import keep_count
-from gradsieve.engine.captured import capture
+from gradsieve.engine.captured import WARM_STEPS, capture
 from gradsieve.engine.compiled import Programs, compiled_step
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.method import Selection
@@ -82,7 +82,9 @@ class CapturedEngine(PlainEngine):
 
     def __init__(self, setting: Setting, state: State, feed: Feed) -> None:
         super().__init__(setting, state, feed)
-        self.order = torch.arange(len(feed), device=setting.device)
+        # A capture tries its step a few times, at the end of an epoch beyond the last row.
+        length = len(feed) + WARM_STEPS * self.run.batch_size
+        self.order = torch.arange(length, device=setting.device) % len(feed)
         self.place = torch.zeros((), dtype=torch.int64, device=setting.device)
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
 

@@ -6,9 +6,11 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -16,12 +18,13 @@ from torch import Tensor
 from gradsieve.errors import CheckpointError, RunFolderError
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write all of it or nothing: a crash or a full disk leaves the old file as it was."""
+def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
+    """Write all of it or nothing: a crash or a full disk leaves the old file as it was. Pieces follow each other."""
     part = path.with_name(path.name + ".part")
     try:
         with open(part, "wb") as file:
-            file.write(content)
+            for piece in [content] if isinstance(content, bytes) else content:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -30,9 +33,11 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+        if not isinstance(error, OSError):  # from whoever makes the pieces
+            raise
         raise RunFolderError(
             f"{path} could not be written ({error.strerror or error}). What was there before is untouched: "
             "make room or choose another --out, then go on with --resume."
@@ -65,10 +70,31 @@ def finite(value: Any) -> Any:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
     """Tensors as safetensors, a format without code; returns the SHA-256, which the format itself lacks."""
-    # Copies: tensors that share memory are refused by the format.
-    content = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
-    write_whole(path, content)
-    return hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256()
+
+    def pieces() -> Iterable[bytes | memoryview]:
+        for piece in tensor_pieces({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}):
+            digest.update(piece)
+            yield piece
+
+    write_whole(path, pieces())
+    return digest.hexdigest()
+
+
+def tensor_pieces(tensors: dict[str, Tensor]) -> Iterable[bytes | memoryview]:
+    """The bytes that safetensors' ``save`` gives, without a copy of them all: a ledger may fill half of the memory."""
+    # Its header is the one of tensors of no rows, with shapes and places put in.
+    empty = save({name: torch.empty(0, dtype=tensor.dtype) for name, tensor in tensors.items()})
+    size = int.from_bytes(empty[:8], "little")
+    header, end = json.loads(empty[8 : 8 + size]), 0
+    for name, entry in header.items():
+        start, end = end, end + tensors[name].nbytes
+        entry |= {"shape": list(tensors[name].shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in header:
+        yield memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy())
 
 
 def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:

@@ -1,0 +1,42 @@
+"""How far the given targets of a regression lie from what is expected, and which outputs of a row are off."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+OFF = 4.0  # robust standard deviations of an output's residual, where there is one output
+FLOOR = 0.05  # of the spread of the targets: a network that knows its rows by heart leaves no residual to measure
+NORMAL_MAD = 1.4826022185056018  # standard deviations of a normal distribution in its median absolute deviation
+
+
+def spread(values: Array) -> Array:
+    """(q,) the robust standard deviation of each column of ``values`` (N, q); 1 for a column that does not vary."""
+    found = NORMAL_MAD * np.median(np.abs(values - np.median(values, axis=0)), axis=0)
+    return np.where(found > 0, found, 1.0)
+
+
+def residual_scale(given: Array, expected: Array, trusted: NDArray[np.bool_]) -> Array:
+    """(q,) how far the given targets (N, q) of ``trusted`` rows lie from the expected ones, as standard deviations."""
+    rows = trusted if trusted.any() else np.ones(len(given), dtype=bool)
+    scale = NORMAL_MAD * np.median(np.abs(given[rows] - expected[rows]), axis=0)
+    return np.maximum(scale, FLOOR * spread(given[rows]))
+
+
+def off_outputs(given: Array, expected: Array, scale: Array) -> NDArray[np.bool_]:
+    """(N, q) whether an output is farther from the expected one than honest rows are.
+
+    More standard deviations are allowed to one of many outputs: the largest of them is larger by chance.
+    """
+    limit = OFF * math.sqrt(1 + math.log(given.shape[1]) / 2)
+    return np.abs(given - expected) > limit * scale
+
+
+def size(deviations: Array) -> Array:
+    """Root mean square over the outputs."""
+    with np.errstate(over="ignore"):
+        return np.sqrt(np.mean(deviations**2, axis=1))

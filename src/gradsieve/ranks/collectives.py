@@ -1,0 +1,165 @@
+"""Tensors over ranks: gathered by rows, added up, or sent by the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from gradsieve.ranks.group import rank, world_size
+
+BUCKET = 2**24  # values that travel at a time: few enough to copy, many enough to be worth a message
+
+
+class Gathered(NamedTuple):
+    """Values of the global batch, and where this rank's rows stand in it."""
+
+    values: list[Tensor]
+    start: int
+    rows: int
+
+    @property
+    def own(self) -> slice:
+        """This rank's rows."""
+        return slice(self.start, self.start + self.rows)
+
+
+def parts(rows: int, world: int) -> list[int]:
+    """Where the contiguous parts of ``rows`` begin, and the end: they differ by one row at most."""
+    return [rows * number // world for number in range(world + 1)]
+
+
+def own_part(rows: int) -> slice:
+    """This rank's part of ``rows``."""
+    return slice(*parts(rows, world_size())[rank() : rank() + 2])
+
+
+def gather_rows(values: Sequence[Tensor]) -> Gathered:
+    """Each of ``values``, all (n, ...) here, from all ranks in rank order."""
+    rows = len(values[0])
+    if world_size() == 1:
+        return Gathered(list(values), 0, rows)
+    packed = torch.cat([as_bytes(value) for value in values], dim=1)  # one message for all of them
+    everyone = gather_packed(packed)
+    columns = torch.cat(everyone).split([as_bytes(value[:0]).shape[1] for value in values], dim=1)
+    gathered = [from_bytes(column, value) for column, value in zip(columns, values, strict=True)]
+    return Gathered(gathered, sum(map(len, everyone[: rank()])), rows)
+
+
+def gather_packed(packed: Tensor) -> list[Tensor]:
+    """The bytes (n, B) of every rank. Uneven shards travel padded to the longest: collectives want equal shapes."""
+    sizes = [torch.zeros(1, dtype=torch.int64, device=packed.device) for _ in range(world_size())]
+    dist.all_gather(sizes, torch.tensor([len(packed)], device=packed.device))
+    counts = torch.cat(sizes).tolist()
+    padded = packed.new_zeros(max(counts), packed.shape[1])
+    padded[: len(packed)] = packed
+    shards = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(shards, padded)
+    return [shard[:count] for shard, count in zip(shards, counts, strict=True)]
+
+
+def as_bytes(values: Tensor) -> Tensor:  # (n, ...) -> (n, bytes of a row)
+    flat = values.detach().flatten(1) if values.dim() > 1 else values.detach().unsqueeze(1)
+    return flat.contiguous().view(torch.uint8)
+
+
+def from_bytes(packed: Tensor, like: Tensor) -> Tensor:
+    return packed.contiguous().view(like.dtype).view(len(packed), *like.shape[1:])
+
+
+def total(count: int, device: torch.device) -> int:
+    """The sum of a count over the ranks."""
+    if world_size() == 1:
+        return count
+    everyone = torch.tensor([count], device=device)
+    dist.all_reduce(everyone)
+    return int(everyone)
+
+
+def largest(values: Sequence[int]) -> list[int]:
+    """The largest over the ranks of each value."""
+    if world_size() == 1:
+        return list(values)
+    everyone = torch.tensor(values, device=message_device())
+    dist.all_reduce(everyone, dist.ReduceOp.MAX)
+    return everyone.tolist()
+
+
+def sum_gradients(networks: Iterable[nn.Module]) -> None:
+    """Add up every ``.grad`` over the ranks. A rank that kept no row takes part with zeros.
+
+    A parameter without a gradient on any rank stays without: the optimizer then skips it, as on one rank.
+    """
+    if world_size() == 1:
+        return
+    every = dict.fromkeys(each for network in networks for each in network.parameters() if each.requires_grad)
+    for parameters in buckets(list(every)):
+        gradients = [each.new_zeros(each.shape) if each.grad is None else each.grad for each in parameters]
+        # Who has a gradient travels in the same message.
+        owners = parameters[0].new_tensor([each.grad is not None for each in parameters])
+        flat = torch.cat([*(gradient.flatten() for gradient in gradients), owners])
+        dist.all_reduce(flat)
+        *sums, owners = flat.split([*(each.numel() for each in parameters), len(parameters)])
+        for parameter, own, summed, has_any in zip(parameters, gradients, sums, owners.tolist(), strict=True):
+            parameter.grad = own.copy_(summed.view_as(own)) if has_any else None
+
+
+def buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Parameters of one kind, as many at a time as make a message."""
+    held: list[nn.Parameter] = []
+    for parameter in parameters:
+        size = parameter.numel() + sum(each.numel() for each in held)
+        if held and (size > BUCKET or (parameter.dtype, parameter.device) != (held[0].dtype, held[0].device)):
+            yield held
+            held = []
+        held.append(parameter)
+    if held:
+        yield held
+
+
+def gather_tensors(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The tensors of every rank, alike in names, types and shapes, in host memory."""
+    if world_size() == 1:
+        return [dict(tensors)]
+    packed = torch.cat([flat_bytes(tensor) for tensor in tensors.values()]).to(message_device())
+    found = []
+    for own in gather_packed(packed.unsqueeze(1)):
+        pieces = own.squeeze(1).cpu().split([tensor.nbytes for tensor in tensors.values()])
+        found.append({name: shaped(piece, like) for (name, like), piece in zip(tensors.items(), pieces, strict=True)})
+    return found
+
+
+def tensors_from_first(tensors: Mapping[str, Tensor], kinds: Sequence[Sequence[Any]]) -> dict[str, Tensor]:
+    """The tensors of the first rank, in host memory. ``kinds``: the names, types and shapes of them, known to all."""
+    if world_size() == 1:
+        return dict(tensors)
+    found = {}
+    for name, kind, shape in kinds:
+        like = torch.empty(shape, dtype=getattr(torch, kind), device="meta")
+        content = torch.empty(like.nbytes, dtype=torch.uint8) if rank() else flat_bytes(tensors[name])
+        content = content.to(message_device())
+        dist.broadcast(content, 0)
+        found[name] = shaped(content.cpu(), like)
+    return found
+
+
+def kinds_of(tensors: Mapping[str, Tensor]) -> list[list[Any]]:
+    """Names, types and shapes, as JSON can hold them."""
+    return [[name, str(each.dtype).removeprefix("torch."), list(each.shape)] for name, each in tensors.items()]
+
+
+def flat_bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+
+
+def shaped(content: Tensor, like: Tensor) -> Tensor:
+    return content.clone().view(like.dtype).view(like.shape)  # a copy: a piece may begin at any byte
+
+
+def message_device() -> torch.device:
+    """Where small messages travel: in host memory, unless the group knows GPUs only."""
+    has_host = "cpu" in dist.get_backend_config()
+    return torch.device("cpu") if has_host else torch.device("cuda", torch.cuda.current_device())

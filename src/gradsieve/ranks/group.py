@@ -1,0 +1,90 @@
+"""The group of processes: who is in it, how torchrun's environment makes one, and how its end is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from gradsieve.errors import InputError, RankError
+
+# A rank that dies is noticed at once: its connections close. This is for one that hangs.
+PATIENCE = timedelta(seconds=float(os.environ.get("GRADSIEVE_RANK_TIMEOUT", "300")))
+SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "timed out", "socket")  # in the words of torch's collectives
+_ALONE: list[None] = []  # as many as blocks of alone() are open
+
+
+def world_size() -> int:
+    """How many processes share the batch."""
+    if _ALONE or not dist.is_available() or not dist.is_initialized():
+        return 1
+    return dist.get_world_size()
+
+
+def rank() -> int:
+    """Which of them this is, from 0."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return rank() == 0
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """A block that is each rank's own affair: nothing in it is gathered or added up."""
+    _ALONE.append(None)
+    try:
+        yield
+    finally:
+        _ALONE.pop()
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[None]:
+    """This process as one of the ranks that torchrun started, while the block runs; else alone, as it is.
+
+    CPU tensors travel over gloo, those of a GPU over NCCL, each rank with the GPU of its number on its machine.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ or dist.is_initialized():
+        yield
+        return
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    if on_gpu:
+        take_gpu(device, int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_loss(error):
+            raise
+        # Not destroyed: that would wait for the rank that is gone.
+        raise RankError(
+            f"A rank died, or did not answer for {PATIENCE.total_seconds():.0f} seconds "
+            f"({str(error).splitlines()[0]}). The same command with --resume goes on from the last saved state.",
+            quiet=not is_first(),
+        ) from error
+    dist.destroy_process_group()
+
+
+def take_gpu(device: str, number: int) -> None:
+    """Make the GPU of this rank's number on its machine the current one."""
+    if device not in ("auto", "cuda"):
+        raise InputError(f"device is {device!r}, but each rank takes a GPU of its own. Leave device out, or use cpu.")
+    if number >= torch.cuda.device_count():
+        raise InputError(
+            f"Rank {number} of this machine has no GPU: there are {torch.cuda.device_count()}. Start at most as many "
+            "ranks (--nproc-per-node), or use --device cpu."
+        )
+    torch.cuda.set_device(number)
+
+
+def is_loss(error: RuntimeError) -> bool:
+    """Whether an error is a collective's, whose peer is gone."""
+    text = str(error).lower()
+    return isinstance(error, dist.DistError) or any(sign in text for sign in SIGNS_OF_LOSS)

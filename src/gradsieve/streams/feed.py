@@ -1,0 +1,110 @@
+"""Batches of rows that pass through memory, from any place of an epoch on."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradsieve.streams.order import Window, epoch_groups, window_order, window_size, windows
+from gradsieve.streams.reading import Encoder, Part, joined, read_slice
+from gradsieve.streams.shards import Reader, Shards
+from gradsieve.training.feed import Batch
+
+
+class Place(NamedTuple):
+    """How far an epoch has come: rows of a window that are done, and the bad ones of the windows before it."""
+
+    window: int = 0
+    done: int = 0
+    bad: int = 0
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Rows of a window that wait for their batch, in the order of the epoch."""
+
+    window: int
+    part: Part
+    order: Tensor
+    done: int
+    bad_before: int
+
+    @property
+    def left(self) -> int:
+        return len(self.order) - self.done
+
+
+class BlockFeed:
+    """A table in files, ready to be drawn in the order of any epoch."""
+
+    def __init__(
+        self, shards: Shards, encoder: Encoder, seed: int, device: torch.device, world: int = 1, rank: int = 0
+    ) -> None:
+        self.shards, self.encoder, self.seed, self.device = shards, encoder, seed, device
+        self.world, self.rank = world, rank
+        self.waited = 0.0  # seconds for rows that were not read yet
+        self.bad = 0  # rows that the last whole epoch left out
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def windows(self, epoch: int) -> list[Window]:
+        """What is read together in an epoch."""
+        inputs = sum(column.size for column in self.encoder.columns)
+        groups = epoch_groups(self.shards.groups, self.seed, epoch, self.world, self.rank)
+        return list(windows(groups, window_size(inputs)))
+
+    def batches(self, epoch: int, size: int, place: Place) -> Iterator[tuple[Batch, Place]]:
+        """Batches of ``size`` rows from ``place`` on, each with the place behind it; the rows left over are few."""
+        waiting: deque[Stretch] = deque()
+        bad = place.bad
+        for number, part in self.read_ahead(self.windows(epoch), place.window):
+            order = window_order(len(part.rows), self.seed, epoch, self.rank, number)
+            waiting.append(Stretch(number, part, order, place.done if number == place.window else 0, bad))
+            bad += part.bad
+            while sum(stretch.left for stretch in waiting) >= size:
+                batch = draw(waiting, size)
+                after = waiting[0] if waiting else None
+                yield (
+                    Batch(*(each.to(self.device) for each in batch)),
+                    Place(after.window, after.done, after.bad_before) if after else Place(number + 1, 0, bad),
+                )
+        self.bad = bad
+
+    def read_ahead(self, plan: list[Window], first: int) -> Iterator[tuple[int, Part]]:
+        """The windows from ``first`` on; the next one is read while this one is trained on."""
+        reader = Reader(self.shards, self.encoder.names)
+
+        def read(window: Window) -> Part:
+            return joined([self.encoder.part(read_slice(reader, part)) for part in window])
+
+        with ThreadPoolExecutor(1) as thread:
+            ahead = thread.submit(read, plan[first]) if first < len(plan) else None
+            for number in range(first, len(plan)):
+                assert ahead is not None
+                asked_at = time.monotonic()
+                part = ahead.result()
+                self.waited += time.monotonic() - asked_at
+                ahead = thread.submit(read, plan[number + 1]) if number + 1 < len(plan) else None
+                yield number, part
+
+
+def draw(waiting: deque[Stretch], size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The first ``size`` rows that wait; they wait no longer."""
+    drawn: list[Part] = []
+    while size:
+        stretch = waiting.popleft()
+        count = min(size, stretch.left)
+        rows = stretch.order[stretch.done : stretch.done + count]
+        drawn.append(Part(stretch.part.rows[rows], stretch.part.inputs[rows], stretch.part.targets[rows]))
+        size -= count
+        if count < stretch.left:
+            waiting.appendleft(replace(stretch, done=stretch.done + count))
+    return drawn[0][:3] if len(drawn) == 1 else joined(drawn)[:3]

@@ -1,0 +1,249 @@
+"""``gradsieve fit`` on a table that does not fit into memory.
+
+What it leaves is what every fit leaves (``gradsieve.files.model_folder``), but that rows.csv lists the most suspicious
+rows alone; ledger.safetensors has the figures of all. While it works, the folder holds fit/, with where it stands.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from gradsieve import ranks
+from gradsieve.choosing.picture import summary as pick_summary
+from gradsieve.choosing.rates import RatePick
+from gradsieve.counts import keep_count
+from gradsieve.data import Task
+from gradsieve.errors import InputError, RunFolderError
+from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
+from gradsieve.estimators.fitting import Plan
+from gradsieve.estimators.scaling import CLIP
+from gradsieve.files.frame import Frame
+from gradsieve.files.model_folder import Design, Model, check_new, save_model, saved_summary
+from gradsieve.files.targets import given_targets
+from gradsieve.method import Method
+from gradsieve.methods import METHODS
+from gradsieve.registry import unknown
+from gradsieve.selection import keep_first
+from gradsieve.streams.feed import BlockFeed
+from gradsieve.streams.reading import BadRows, Encoder
+from gradsieve.streams.rows import listed_rows, score_rows
+from gradsieve.streams.shards import Shards
+from gradsieve.streams.survey import Surveyed, survey
+from gradsieve.streams.trainer import StreamTrainer, start_networks
+from gradsieve.training.auto_rate import PICK, read_pick
+from gradsieve.training.files import write_json, write_tensors
+from gradsieve.training.folder import RunFolder, check_same
+from gradsieve.training.interrupt import stop_request
+from gradsieve.training.loop import reproducible
+from gradsieve.training.setting import choose_device
+from gradsieve.training.versions import versions
+
+FIT = "fit"  # the folder of a fit that is not finished
+BAD_ROWS = ("stop", "skip")
+VOTERS = 2**15  # rows of the sample that choose a drop rate, and are trained on for that
+VOTE_EPOCHS = 20  # at least: an epoch of a sample is short
+NOTED = 3  # bad rows that are named
+
+
+@dataclass(frozen=True)
+class StreamFit:
+    """Everything that decides the outcome of a fit, as a run's config.json does."""
+
+    data_sha256: str
+    target: list[str]
+    inputs: list[str]
+    categorical: list[str]
+    task: Task | None
+    bad_rows: BadRows
+    plan: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def fit_stream(
+    shards: Shards,
+    targets: Sequence[str],
+    out: Path,
+    *,
+    task: Task | None,
+    ignore: Sequence[str],
+    categorical: Sequence[str],
+    drop_rate: float | str,
+    hidden: Sequence[int],
+    bad_rows: BadRows,
+    resume: bool,
+    save_every: float,
+    note: Callable[[str], None],
+    tell: Callable[[dict[str, Any]], None],
+    **options: Any,  # of the plan
+) -> dict[str, Any]:
+    """Fit a network to the rows of files as they pass; returns a summary."""
+    if resume and (out / "model.json").exists():
+        shutil.rmtree(out / FIT, ignore_errors=True)  # killed between the last file and this
+        return saved_summary(out)
+    if ranks.world_size() > 1:
+        raise InputError("gradsieve fit works in one process. Start it without torchrun.")
+    check_names(options["method"], drop_rate, bad_rows)
+    names, inputs, words = find_columns(shards, targets, ignore, categorical)
+    settings = {**options, "drop_rate": drop_rate, "hidden": list(hidden)}
+    folder = find_folder(out, StreamFit(shards.sha256, names, inputs, words, task, bad_rows, settings), resume)
+    note = few(note)
+    known = survey(shards, names, inputs, words, task, options["seed"], bad_rows, note)
+    plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=first_rate(drop_rate), **options)
+    check_method(plan.make_method())
+    folder.create()
+    try:
+        return work(shards, known, out, folder, plan, drop_rate, list(hidden), bad_rows, save_every, note, tell)
+    finally:
+        folder.release()
+
+
+def work(
+    shards: Shards,
+    known: Surveyed,
+    out: Path,
+    folder: RunFolder,
+    plan: Plan,
+    drop_rate: float | str,
+    hidden: list[int],
+    bad_rows: BadRows,
+    save_every: float,
+    note: Callable[[str], None],
+    tell: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """A fit whose folder is taken, to its end."""
+    width = sum(column.size for column in known.columns)
+    design = Design("mlp", {"hidden": hidden}, [width], known.targets.outputs)
+    encoder = Encoder(known.columns, known.targets, plan.used_rate > 0, bad_rows, note)
+    pick = None
+    if drop_rate == AUTO:
+        pick = settle_rate(folder.path / PICK, plan, known, encoder, lambda number: design.build())
+        note(pick.warning or pick_summary(pick))
+        plan = replace(plan, drop_rate=pick.rate)
+        encoder = replace(encoder, drops=plan.used_rate > 0)
+    sample = encoder.part(known.sample)
+    device = choose_device(plan.device)
+    networks = start_networks(plan, lambda number: design.build(), sample.inputs, device)
+    feed = BlockFeed(shards, encoder, plan.seed, device)
+    trainer = StreamTrainer(plan, networks, feed, known.filled, folder, save_every)
+    for network in networks:
+        trainer.method.require(network, trainer.batch_size, device)
+    with reproducible(plan.seed, device), stop_request() as stop:
+        trainer.restore()
+        history = trainer.train(stop, tell)
+    networks = [network.cpu().eval() for network in networks]
+    ledger = trainer.ledger.cpu()
+    scores = score_rows(shards, encoder, trainer.method, networks, ledger, sample)
+    usable = int((~scores.isnan()).sum())
+    kept = torch.zeros(len(scores), dtype=torch.bool)
+    kept[keep_first(scores, keep_count(plan.used_rate, usable))] = True
+    summary = {
+        "data": str(shards.path),
+        "task": plan.task,
+        "target": known.targets.names,
+        "rows": usable,
+        "inputs": len(known.columns),
+        "dropped": usable - int(kept.sum()),
+        "loss": history[-1]["loss"],
+        "seconds": trainer.state.seconds,
+        "streamed": True,
+        "bad_rows": history[-1].get("bad_rows", 0),
+        "waited": feed.waited,
+    }
+    if pick is not None:
+        summary["pick"] = pick.to_json()
+    about = {
+        "fit": summary,
+        "plan": asdict(plan),
+        "versions": versions(torch.device("cpu")),
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "ledger_sha256": write_tensors(out / "ledger.safetensors", ledger.tensors()),
+    }
+    rows = listed_rows(shards, encoder, networks, scores, kept)
+    save_model(out, Model(known.targets, known.columns, 0, CLIP, design, networks), about, rows, is_ours=True)
+    shutil.rmtree(folder.path, ignore_errors=True)
+    return {**summary, "method": plan.method, "drop_rate": plan.used_rate, "seed": plan.seed, "out": str(out)}
+
+
+def find_columns(
+    shards: Shards, targets: Sequence[str], ignore: Sequence[str], categorical: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Targets, inputs and those of them that are codes, by the options."""
+    frame = Frame(shards.path, {name: np.empty(0) for name in shards.columns})
+    if not targets:
+        raise InputError(
+            f"--target is missing: which column of {shards.path} is to be predicted? {', '.join(shards.columns)}."
+        )
+    names, ignored = frame.find("--target", targets), frame.find("--ignore", ignore)
+    if set(names) & set(ignored):
+        raise InputError(f"--ignore names a target: {', '.join(sorted(set(names) & set(ignored)))}.")
+    inputs = [name for name in shards.columns if name not in {*names, *ignored}]
+    return names, inputs, frame.find("--categorical", categorical)
+
+
+def check_names(method: str, drop_rate: float | str, bad_rows: str) -> None:
+    """What can be wrong with the options before a row is read."""
+    if bad_rows not in BAD_ROWS:
+        raise InputError(unknown("way with bad rows", bad_rows, dict.fromkeys(BAD_ROWS)))
+    first_rate(drop_rate)
+    METHODS[method]
+
+
+def check_method(method: Method) -> None:
+    """A method that chooses among all rows of an epoch would need them in memory."""
+    outputs = torch.zeros(4, 2)
+    chosen = method.epoch_rows(lambda network: outputs, [nn.Identity()] * method.networks, outputs[:, 0].long(), 0.5)
+    if method.balanced or chosen is not None:
+        raise InputError(f"{type(method).__name__} looks at all rows at once, which a stream does not have in memory.")
+
+
+def find_folder(out: Path, fit: StreamFit, resume: bool) -> RunFolder:
+    """Where a fit keeps its state; nothing is written yet. One that is begun needs ``resume``."""
+    folder = RunFolder(out / FIT, fit)  # type: ignore[arg-type]  # of a run it needs to_json alone
+    if not (folder.path / "config.json").exists():
+        check_new(out, beside=FIT)
+        return folder
+    if not resume:
+        raise RunFolderError(f"{out} holds a fit already, begun. Add --resume, or choose another --out.")
+    check_same(folder.path, fit)  # type: ignore[arg-type]
+    return folder
+
+
+def settle_rate(
+    path: Path, plan: Plan, known: Surveyed, encoder: Encoder, make_network: Callable[[int], nn.Module]
+) -> RatePick:
+    """The drop rate by the vote of some of the sample; a fit that goes on keeps the one that it has."""
+    if path.exists():
+        return read_pick(path)
+    rows = known.sample.take(np.arange(len(known.sample)) % -(-len(known.sample) // VOTERS) == 0)
+    rows, _ = encoder.usable(rows)
+    inputs = encoder.part(rows).inputs.numpy()
+    targets_at = partial(known.targets.scaled, given_targets(rows, known.targets))
+    pick = choose_rate(replace(plan, epochs=max(plan.epochs, VOTE_EPOCHS)), inputs, targets_at, make_network)
+    write_json(path, pick.to_json())
+    return pick
+
+
+def few(note: Callable[[str], None]) -> Callable[[str], None]:
+    """The same, but of rows that are left out the first few alone are named."""
+    named: set[str] = set()
+
+    def sometimes(text: str) -> None:
+        if not text.startswith("left out: "):
+            note(text)
+        elif text not in named and len(named) < NOTED:
+            named.add(text)
+            note(text)
+
+    return sometimes

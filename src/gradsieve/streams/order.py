@@ -1,0 +1,64 @@
+"""The order in which an epoch visits rows that cannot all be in memory: a function of seed, epoch, world and rank.
+
+Groups are shuffled and dealt to the ranks. A rank reads several of them at a time, a slice of each; such a window of
+rows is shuffled as a whole. So neighbours in a file meet rows from far away, and no group is decoded twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from gradsieve import seeds
+from gradsieve.streams.shards import Group, Slice
+
+LANES = 8  # groups, at least, that a window takes rows from while there are so many
+WINDOW_ROWS = 2**19
+SLICE = WINDOW_ROWS // LANES  # rows that are read at a time, at most
+WINDOW_BYTES = 2**26  # of inputs
+LEAST_ROWS = 2**12
+
+Window = list[Slice]
+
+
+def window_size(inputs: int) -> int:
+    """How many rows of so many float32 inputs are shuffled together."""
+    return max(LEAST_ROWS, min(WINDOW_ROWS, WINDOW_BYTES // (4 * max(1, inputs))))
+
+
+def epoch_groups(groups: Sequence[Group], seed: int, epoch: int, world: int = 1, rank: int = 0) -> list[Group]:
+    """The groups that a rank reads in an epoch, in the order in which it begins them."""
+    order = torch.randperm(len(groups), generator=seeds.generator(seed, "groups", epoch)).tolist()
+    return [groups[number] for number in order[rank::world]]
+
+
+def windows(groups: Sequence[Group], rows: int) -> Iterator[Window]:
+    """Groups cut into slices, and slices from several groups at a time put into windows of about ``rows`` rows."""
+    most = max(1, rows // LANES)
+    waiting = list(groups)[::-1]
+    begun: list[tuple[Group, int]] = []  # groups of which a part has been read, and how much
+    while begun or waiting:
+        window, going_on, taken = [], [], 0
+        while (begun or waiting) and taken < rows:
+            group, start = begun.pop(0) if begun else (waiting.pop(), 0)
+            part = Slice(group, start, min(most, group.rows - start))
+            window.append(part)
+            taken += part.rows
+            if start + part.rows < group.rows:
+                going_on.append((group, start + part.rows))
+        begun += going_on
+        yield window
+
+
+def window_order(rows: int, seed: int, epoch: int, rank: int, number: int) -> Tensor:
+    """The order of the rows of a window."""
+    return torch.randperm(rows, generator=seeds.generator(seed, "window", epoch, rank, number))
+
+
+def in_file_order(groups: Sequence[Group], rows: int) -> Iterator[Slice]:
+    """Every row once, as the files have them, in slices of at most ``rows``."""
+    for group in groups:
+        for start in range(0, group.rows, rows):
+            yield Slice(group, start, min(rows, group.rows - start))

@@ -1,0 +1,93 @@
+"""How every row of a stream fared in the end, and the list of the most suspicious ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gradsieve.estimators.fitting import answers, mean_outputs
+from gradsieve.estimators.scaling import CLIP
+from gradsieve.files.cells import to_csv
+from gradsieve.files.encoding import encode
+from gradsieve.files.frame import Frame
+from gradsieve.files.targets import given_targets, row_header
+from gradsieve.method import Method
+from gradsieve.scores.loss_gradient import loss_gradient_norm
+from gradsieve.streams.order import SLICE, in_file_order
+from gradsieve.streams.reading import Encoder, Part, read_slice
+from gradsieve.streams.shards import Reader, Shards
+from gradsieve.training.ledger import Ledger
+
+LISTED = 100_000  # rows of rows.csv, at most
+
+
+def frames_with(shards: Shards, encoder: Encoder, wanted: Tensor) -> Iterator[Frame]:
+    """The usable rows among those ``wanted`` (N,), slice by slice; groups without any are not read."""
+    reader = Reader(shards, encoder.names)
+    for group in shards.groups:
+        for part in in_file_order([group], SLICE):
+            chosen = wanted[part.first : part.first + part.rows].numpy()
+            if chosen.any():
+                yield encoder.usable(read_slice(reader, part).take(chosen))[0]
+
+
+def score_rows(
+    shards: Shards, encoder: Encoder, method: Method, networks: Sequence[nn.Module], ledger: Ledger, sample: Part
+) -> Tensor:
+    """(N,) float64: each row's mean score; NaN for rows that cannot be used.
+
+    A row that no step has scored has its loss-layer gradient in the end, brought to the scale of the others by the
+    ratio of the medians: as in memory, but that the medians are of the sample.
+    """
+    scores = ledger.mean_score.double()
+    scored = ledger.scored > 0
+    scores[~scored] = torch.nan
+    if bool(scored.all()):
+        return scores
+    known = scored[sample.rows]
+    ratio = 1.0
+    if bool(known.any()):
+        final = last_scores(method, networks, sample)
+        ratio = float(scores[sample.rows[known]].median() / final[known].median().clamp(min=1e-12))
+    for frame in frames_with(shards, encoder, ~scored):
+        if len(frame):
+            part = encoder.part(frame)
+            scores[part.rows] = last_scores(method, networks, part) * ratio
+    return scores
+
+
+def last_scores(method: Method, networks: Sequence[nn.Module], part: Part) -> Tensor:
+    """The loss-layer gradient of some rows, mean over the networks; (n,) float64."""
+    cpu = torch.device("cpu")
+    outputs = [answers(network, part.inputs, cpu).float() for network in networks]
+    return torch.stack([loss_gradient_norm(method.criterion, each, part.targets).double() for each in outputs]).mean(0)
+
+
+def most_suspicious(scores: Tensor, most: int) -> Tensor:
+    """The rows of largest score, the largest first, of equal ones the first; never a row without a score."""
+    count = min(most, int((~scores.isnan()).sum()))
+    minus = -scores
+    border = minus.kthvalue(count).values
+    rows = (minus <= border).nonzero().squeeze(1)
+    return rows[minus[rows].argsort(stable=True)][:count]
+
+
+def listed_rows(shards: Shards, encoder: Encoder, networks: Sequence[nn.Module], scores: Tensor, kept: Tensor) -> str:
+    """rows.csv of the most suspicious rows, which are read once more."""
+    order = most_suspicious(scores, LISTED)
+    wanted = torch.zeros(len(scores), dtype=torch.bool)
+    wanted[order] = True
+    place = {int(row): number for number, row in enumerate(order)}
+    lines: list[list] = [[]] * len(order)
+    for frame in frames_with(shards, encoder, wanted):
+        given = given_targets(frame, encoder.targets)
+        inputs = encode(frame, encoder.columns, CLIP)
+        predicted = encoder.targets.readable(mean_outputs(networks, inputs, encoder.targets.task))
+        assert frame.row_numbers is not None
+        for number, row in enumerate(frame.row_numbers.tolist()):
+            figures = [row + 1, float(scores[row]), int(kept[row])]
+            lines[place[row]] = [*figures, *given[number], *predicted[number]]
+    return to_csv(row_header(encoder.targets), lines)

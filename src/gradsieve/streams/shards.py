@@ -1,0 +1,272 @@
+"""Parquet and Arrow files as one table that is never read whole.
+
+A row's number is its place in the concatenation of the shards in the order of their names, so that it means the same
+row in every epoch, on every rank and after a resume. Files are read and not mapped into memory: mapped pages count as
+resident, and a file that is cut short under a map ends the process with a signal instead of an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradsieve.errors import InputError, MissingExtraError
+
+FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".ipc": "Arrow"}
+EDGE = 2**16  # bytes at both ends of a file that say whether it is still the same
+TEXT_BYTES = 64  # a cell of text in memory, about
+BUFFER = 2**16  # bytes of a column chunk that are read at a time
+
+
+class Shard(NamedTuple):
+    """One file."""
+
+    path: Path
+    size: int  # bytes
+    rows: int
+    first: int  # the number of its first row
+
+
+class Group(NamedTuple):
+    """Rows that a file keeps together: a row group of Parquet, a record batch of Arrow."""
+
+    shard: int
+    place: int  # in its file
+    rows: int
+    first: int  # the number of its first row
+
+
+class Slice(NamedTuple):
+    """Some of a group's rows."""
+
+    group: Group
+    start: int
+    rows: int
+
+    @property
+    def first(self) -> int:
+        return self.group.first + self.start
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A table in files: what is known without reading its rows."""
+
+    path: Path
+    files: tuple[Shard, ...]
+    groups: tuple[Group, ...]
+    columns: dict[str, str]  # number or text, by name
+    sha256: str = field(repr=False)  # of names, sizes, layout and the ends of the files
+
+    def __len__(self) -> int:
+        return sum(shard.rows for shard in self.files)
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """What the table would take as a frame."""
+        return len(self) * sum(8 if kind == "number" else TEXT_BYTES for kind in self.columns.values())
+
+    def locate(self, row: int) -> str:
+        """Where a row is, in words: its file, and its place there from 1 on."""
+        shard = self.files[bisect_right([shard.first for shard in self.files], row) - 1]
+        return f"{shard.path}, row {row - shard.first + 1}"
+
+
+def is_shards(path: Path) -> bool:
+    """Whether this is such a file, or a folder with such files."""
+    if path.is_dir():
+        return next(find_shards(path), None) is not None
+    return path.suffix.lower() in FORMATS
+
+
+def find_shards(folder: Path) -> Iterator[Path]:
+    """The files below a folder; what begins with a dot or an underscore is not data, as everywhere."""
+    for path in folder.rglob("*"):
+        names = path.relative_to(folder).parts
+        if path.suffix.lower() in FORMATS and not any(name.startswith((".", "_")) for name in names) and path.is_file():
+            yield path
+
+
+def open_shards(path: Path) -> Shards:
+    """The layout of one file or of a folder of them; that all have the same columns is checked here."""
+    paths = sorted(find_shards(path), key=lambda each: each.as_posix()) if path.is_dir() else [path]
+    if not paths or not all(each.is_file() for each in paths):
+        raise InputError(f"{path} is not a file, nor a folder of Parquet or Arrow files.")
+    files, groups, columns, first = [], [], {}, 0
+    digest = hashlib.sha256()
+    for number, each in enumerate(paths):
+        size, counts, schema = layout(each)
+        kinds = {name: column_kind(kind) for name, kind in schema.items()}
+        if number == 0:
+            columns = kinds
+        elif kinds != columns:
+            raise InputError(f"{each} has other columns than {paths[0]}: {differences(kinds, columns)}.")
+        files.append(Shard(each, size, sum(counts), first))
+        for place, rows in enumerate(counts):
+            if rows:
+                groups.append(Group(number, place, rows, first))
+            first += rows
+        name = each.relative_to(path).as_posix() if path.is_dir() else each.name
+        digest.update(f"{name}\n{size}\n{counts}\n{sorted(kinds.items())}\n".encode() + edges(each))
+    if not columns or not first:
+        raise InputError(f"{path} has no {'rows' if columns else 'columns'}.")
+    return Shards(path, tuple(files), tuple(groups), columns, digest.hexdigest())
+
+
+def layout(path: Path) -> tuple[int, list[int], dict[str, Any]]:
+    """The size of a file, the rows of each of its groups, and the types of its columns."""
+    pa = arrow()
+    try:
+        size = path.stat().st_size
+        if FORMATS[path.suffix.lower()] == "Parquet":
+            file = parquet_file(path)
+            counts = [file.metadata.row_group(place).num_rows for place in range(file.metadata.num_row_groups)]
+            schema = file.schema_arrow
+        else:
+            with pa.OSFile(str(path)) as source:
+                one_column = pa.ipc.IpcReadOptions(included_fields=[0])  # enough to count rows
+                reader = pa.ipc.open_file(source, options=one_column)
+                counts = [reader.get_batch(place).num_rows for place in range(reader.num_record_batches)]
+            with pa.OSFile(str(path)) as source:
+                schema = pa.ipc.open_file(source).schema
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated:
+        raise InputError(f"{path} has more than one column named {repeated[0]!r}. Give each a name of its own.")
+    return size, counts, {name: schema.field(name).type for name in schema.names}
+
+
+def column_kind(kind: Any) -> str:
+    """How a column is read."""
+    types = arrow().types
+    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_temporal)
+    return "number" if any(is_kind(kind) for is_kind in numeric) else "text"
+
+
+def differences(ours: dict[str, str], theirs: dict[str, str]) -> str:
+    """How the columns of two shards differ, in words."""
+    said = [f"{name} is missing" for name in theirs if name not in ours]
+    said += [f"{name} is new" for name in ours if name not in theirs]
+    said += [
+        f"{name} is {ours[name]}, not {theirs[name]}" for name in ours if theirs.get(name, ours[name]) != ours[name]
+    ]
+    return ", ".join(said)
+
+
+def edges(path: Path) -> bytes:
+    """The first and the last bytes of a file; the latter hold where everything lies in it."""
+    with open(path, "rb") as file:
+        head = file.read(EDGE)
+        file.seek(-min(EDGE, path.stat().st_size), 2)
+        return head + file.read()
+
+
+class Reader:
+    """Reads slices. Where a slice goes on where its group was left, nothing is decoded twice."""
+
+    def __init__(self, shards: Shards, names: Sequence[str]) -> None:
+        self.shards, self.names = shards, list(names)
+        self.files: dict[int, Any] = {}  # of Parquet, that are open
+        self.cursors: dict[tuple[int, int], Cursor] = {}
+
+    def read(self, part: Slice) -> Any:
+        """The rows of a slice as an Arrow table."""
+        pa, key = arrow(), part.group[:2]
+        path = self.shards.files[part.group.shard].path
+        try:
+            cursor = self.cursors.pop(key, None)
+            if cursor is None or cursor.done > part.start:
+                cursor = Cursor(self.batches(part.group, part.rows))
+            while cursor.done < part.start:  # after a resume
+                cursor.take(min(part.rows, part.start - cursor.done))
+            table = cursor.take(part.rows)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise unreadable(path, error) from error
+        if part.start + part.rows < part.group.rows:
+            self.cursors[key] = cursor
+        return table
+
+    def batches(self, group: Group, rows: int) -> Iterator[Any]:
+        """The group from its beginning, in batches of about so many rows."""
+        shard = self.shards.files[group.shard]
+        pa = arrow()
+        if FORMATS[shard.path.suffix.lower()] == "Parquet":
+            file = self.files.get(group.shard) or self.open(group.shard)
+            yield from file.iter_batches(rows, row_groups=[group.place], columns=self.names)
+        else:
+            check_size(shard)
+            with pa.OSFile(str(shard.path)) as source:
+                yield pa.ipc.open_file(source).get_batch(group.place).select(self.names)
+
+    def open(self, number: int) -> Any:
+        """A shard of Parquet; those that nobody is reading any more are closed."""
+        check_size(self.shards.files[number])
+        busy = {shard for shard, _ in self.cursors}
+        for other in [other for other in self.files if other not in busy]:
+            self.files.pop(other).close()
+        self.files[number] = parquet_file(self.shards.files[number].path)
+        return self.files[number]
+
+
+class Cursor:
+    """A place in a group that moves on."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self.batches, self.done, self.left = batches, 0, []
+
+    def take(self, rows: int) -> Any:
+        """The next rows, as a table."""
+        while sum(batch.num_rows for batch in self.left) < rows:
+            batch = next(self.batches, None)
+            if batch is None:
+                raise ValueError("it ends before the rows that it says it has")
+            self.left.append(batch)
+        table = arrow().Table.from_batches(self.left)
+        rest = table.slice(rows)
+        self.left = rest.to_batches() if rest.num_rows else []
+        self.done += rows
+        return table.slice(0, rows)
+
+
+def check_size(shard: Shard) -> None:
+    """A shard must be there, and be what it was when it was first looked at."""
+    size = shard.path.stat().st_size
+    if size != shard.size:
+        raise InputError(
+            f"{shard.path} has changed while it was being read: it had {shard.size} bytes and has {size} now. "
+            "Put it back as it was, then go on with --resume."
+        )
+
+
+def unreadable(path: Path, error: Exception) -> InputError:
+    """One error for a shard that is gone, cut short or damaged."""
+    name, reason = FORMATS[path.suffix.lower()], str(error).strip().splitlines()[0].rstrip(".")
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{path} is not there any more. Put it back, then go on with --resume.")
+    return InputError(f"{path} cannot be read as {name}: it is damaged or of another format ({reason}).")
+
+
+def parquet_file(path: Path) -> Any:
+    """An open Parquet file that is read page by page: a row group is never in memory as a whole."""
+    try:
+        import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data", "Reading Parquet") from error
+    return pq.ParquetFile(str(path), pre_buffer=False, buffer_size=BUFFER)
+
+
+def arrow() -> Any:
+    """The library, which is an extra."""
+    try:
+        import pyarrow as pa  # pyright: ignore[reportMissingImports]
+        import pyarrow.ipc  # pyright: ignore[reportMissingImports]  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "data", "Reading Parquet") from error
+    return pa

@@ -1,0 +1,117 @@
+"""What must be known of a table before the first step: its classes from all rows, everything else from a sample.
+
+Medians, quartiles and categories of a sample of so many rows are as good as those of all: the share of rows below the
+median of 131,072 is off by 0.14 % (standard error) in a table whose rows are in no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gradsieve import seeds
+from gradsieve.data import Task
+from gradsieve.errors import InputError
+from gradsieve.files.encoding import Column, holds_words, learn_columns
+from gradsieve.files.frame import Frame, texts
+from gradsieve.files.targets import Targets, filled_rows, infer_task, learn_targets, sorted_classes
+from gradsieve.streams.order import SLICE, in_file_order
+from gradsieve.streams.reading import BadRows, frames, is_good, read_slice
+from gradsieve.streams.shards import Group, Reader, Shards
+
+SAMPLE = 2**17  # rows
+SURVEYED = 2**22  # rows of the groups that the sample is taken from, at least where there are so many
+LEAST_GROUPS = 32
+MOST_CLASSES = 10_000
+
+
+class Surveyed(NamedTuple):
+    """What a table is about."""
+
+    columns: list[Column]
+    targets: Targets
+    filled: int  # rows that have a target
+    sample: Frame  # rows with a target, as the files have them
+
+
+def survey(
+    shards: Shards,
+    names: list[str],
+    inputs: Sequence[str],
+    categorical: Collection[str],
+    task: Task | None,
+    seed: int,
+    bad_rows: BadRows,
+    note: Callable[[str], None],
+) -> Surveyed:
+    """Columns, targets and their scales."""
+    sample = read_sample(shards, [*inputs, *names], seed)
+    sample = sample.take(filled_rows(sample, names))
+    task = task or (infer_task(sample, names) if len(sample) else "regression")
+    if bad_rows == "skip":
+        sample = sample.take(is_good(sample, numeric(sample, inputs, names, categorical, task)))
+    filled, words = target_pass(shards, names, task)
+    if min(filled, len(sample)) < 2:
+        raise InputError(f"{shards.path}: {filled} rows have a value in {', '.join(names)}, but two are needed.")
+    if filled < len(shards):
+        note(f"{len(shards) - filled} rows are left out: they have no target")
+    if task == "classification" and len(words) > 1:  # a rare class may not be in the sample
+        targets = Targets(task, names, sorted_classes(words), [], [])
+    else:
+        targets, _ = learn_targets(sample, names, task)
+    return Surveyed(learn_columns(sample, inputs, categorical, note), targets, filled, sample)
+
+
+def numeric(
+    sample: Frame, inputs: Sequence[str], names: Sequence[str], categorical: Collection[str], task: Task
+) -> list[str]:
+    """The columns that will be read as numbers."""
+    checked = [*inputs, *(names if task == "regression" else [])]
+    return [name for name in checked if not holds_words(sample, name, categorical)]
+
+
+def read_sample(shards: Shards, names: Sequence[str], seed: int) -> Frame:
+    """About ``SAMPLE`` rows, the same share of every group that is looked at; all rows where there are fewer."""
+    chosen = sampled_groups(shards.groups, seed)
+    total = sum(group.rows for group in chosen)
+    reader, parts, passed = Reader(shards, names), [], 0
+    for part in in_file_order(chosen, SLICE):
+        count = (passed + part.rows) * min(SAMPLE, total) // total - passed * min(SAMPLE, total) // total
+        passed += part.rows
+        taken = torch.zeros(part.rows, dtype=torch.bool)
+        taken[torch.randperm(part.rows, generator=seeds.generator(seed, "sample", part.first))[:count]] = True
+        parts.append(read_slice(reader, part).take(taken.numpy()))
+    columns = {name: np.concatenate([frame.columns[name] for frame in parts]) for name in names}
+    numbers = np.concatenate([frame.row_numbers for frame in parts if frame.row_numbers is not None])
+    return Frame(shards.path, columns, shards=shards, row_numbers=numbers)
+
+
+def sampled_groups(groups: Sequence[Group], seed: int) -> list[Group]:
+    """Groups drawn until they are enough, in the order of the files."""
+    order = torch.randperm(len(groups), generator=seeds.generator(seed, "sampled groups")).tolist()
+    chosen, rows = [], 0
+    for number in order:
+        if rows >= SURVEYED and len(chosen) >= LEAST_GROUPS:
+            break
+        chosen.append(number)
+        rows += groups[number].rows
+    return [groups[number] for number in sorted(chosen)]
+
+
+def target_pass(shards: Shards, names: Sequence[str], task: Task) -> tuple[int, set[str]]:
+    """How many rows have all targets, and the classes of these; reads the target columns alone."""
+    filled, words = 0, set()
+    for frame in frames(shards, names):
+        has_target = filled_rows(frame, list(names))
+        filled += int(has_target.sum())
+        if task == "classification" and len(names) == 1:
+            words |= set(texts(np.unique(frame.columns[names[0]][has_target])))
+            if len(words) > MOST_CLASSES:
+                raise InputError(
+                    f"{shards.path}: the target {names[0]} has more than {MOST_CLASSES} different values, which is not "
+                    "a set of classes. Choose another --target, or --task regression where it is a number."
+                )
+    return filled, words

@@ -1,0 +1,97 @@
+"""The estimators' loop on rows that pass through memory: it keeps its place, and saves it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradsieve.estimators.fitting import Plan, Trainer, start
+from gradsieve.estimators.rows import batch_rows
+from gradsieve.streams.feed import BlockFeed, Place
+from gradsieve.training.feed import Batch
+from gradsieve.training.folder import RunFolder
+from gradsieve.training.interrupt import Interrupted, StopRequest
+from gradsieve.training.state import State
+
+SAVING = 20  # times as long as a save took is trained before the next one
+
+
+class StreamTrainer(Trainer):
+    """A plan at work on a table in files."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        networks: Sequence[nn.Module],
+        feed: BlockFeed,
+        rows: int,
+        folder: RunFolder,
+        save_every: float,
+    ) -> None:
+        nothing = torch.zeros(0, dtype=torch.int64)
+        super().__init__(plan, plan.make_method(), networks, feed, lambda epoch: nothing, nothing)  # type: ignore[arg-type]
+        self.blocks, self.folder, self.save_every = feed, folder, save_every
+        self.batch_size = batch_rows(rows, plan.batch_size)
+        self.state = State(
+            list(networks), self.optimizers, self.ledger, self.tally, data_sha256=feed.shards.sha256, epoch=self.epoch
+        )
+        self.place, self.saved_at, self.clock = Place(), time.monotonic(), time.monotonic()
+        self.stop = StopRequest()
+
+    def batches(self, epoch: int, rate: float) -> Iterator[Batch]:
+        """The epoch from where it stands; between two steps is the time to save and to stop."""
+        for batch, place in self.blocks.batches(epoch, self.batch_size, self.place):
+            yield batch
+            self.place = place
+            self.state.step += 1
+            if self.stop.made:
+                self.save()
+                raise Interrupted(f"stopped in epoch {epoch} after step {self.state.step}")
+            if time.monotonic() - self.saved_at >= self.save_every:
+                self.save()
+
+    def train(self, stop: StopRequest, tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
+        """All epochs that are left; returns the records of all."""
+        self.stop = stop
+        for record in self.epochs():
+            self.elapsed()
+            skipped = {"bad_rows": self.blocks.bad} if self.blocks.bad else {}
+            record |= {"seconds": self.state.seconds, **skipped}
+            self.state.history.append(record)
+            self.state.epoch, self.state.step, self.place = record["epoch"] + 1, 0, Place()
+            tell(record)
+        self.save()
+        return self.state.history
+
+    def elapsed(self) -> None:
+        """Seconds of work, those before a resume included."""
+        now = time.monotonic()
+        self.state.seconds, self.clock = self.state.seconds + now - self.clock, now
+
+    def save(self) -> None:
+        """Keep where the fit stands. Large states are saved the more seldom."""
+        began = time.monotonic()
+        self.elapsed()
+        steps = len(self.blocks) // self.batch_size + 1  # an epoch has at most so many: numbers grow
+        number = (self.state.epoch - 1) * steps + self.state.step
+        self.folder.save_state(number, self.state.tensors(), {**self.state.meta(), "place": list(self.place)})
+        self.saved_at = time.monotonic()
+        self.save_every = max(self.save_every, SAVING * (self.saved_at - began))
+
+    def restore(self) -> None:
+        """Become what was saved, if anything was."""
+        saved = self.folder.load_state()
+        if saved is not None:
+            tensors, meta = saved
+            self.place = Place(*meta["place"])
+            self.state.restore(tensors, meta)
+            self.epoch = self.state.epoch
+
+
+def start_networks(plan: Plan, make_network: Callable[[int], nn.Module], inputs: torch.Tensor, device: torch.device):
+    """The networks of the plan's method at their start."""
+    return [start(plan, make_network, number, inputs, device) for number in range(plan.make_method().networks)]

@@ -109,7 +109,7 @@ def bench(
 
     ``engine`` is plain, captured (CUDA graphs) or compiled (and torch.compile); auto takes the last on a GPU.
     ``peers`` adds the authors' way, Opacus and torch.func to the methods, as far as they can do the workload;
-    ``floors`` adds the layers' products alone, and parts of a step.
+    ``floors`` adds the layers' products alone. Parts of a step come beside it.
     """
     check_rate("drop_rate", drop_rate)
     if turns < 3:
@@ -132,9 +132,9 @@ def bench(
         for name, make in makers.items():
             steps[name], memory[name] = measured_memory(make, where)
         floor = make_floor(workload, where) if floors else None
-        parts = make_parts(workload, drop_rate, where, engine == "compiled") if floors else {}
-        beside = {} if floor is None else {FLOOR: floor.step, **parts}
-        seconds = take_turns(steps | beside, turns, where)
+        parts = make_parts(workload, drop_rate, where, engine == "compiled")
+        beside = {} if floor is None else {FLOOR: floor.step}
+        seconds = take_turns(steps | beside | parts, turns, where)
     rows = {name: summary(each, seconds[BASELINE]) for name, each in seconds.items()}
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu",
@@ -153,7 +153,7 @@ def bench(
             "tflops": rates[FLOOR],
             "standard_tflops": rates[BASELINE],
         }
-        found["parts"] = {name: rows[name] for name in parts}
+    found["parts"] = {name: rows[name] for name in parts}
     if peers:
         found["left_out"] = left_out
     return found

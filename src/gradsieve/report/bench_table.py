@@ -28,13 +28,14 @@ def _parts(workload: str, measured: Mapping[str, Any]) -> Iterator[Table | str]:
         memory = [f"{row['peak_mib']:.0f}"] if has_memory else []
         table.add_row(name, f"{row['ms']:.2f}", f"{row['ratio']:.2f}", spread, *memory)
     yield table
-    if "floor" in measured:
-        floor = measured["floor"]
-        table = numbers("of a standard step (parts: of prl-l)", ["ms", "share"])
+    floor = measured.get("floor")
+    table = numbers("of a standard step (parts: of prl-l)", ["ms", "share"])
+    if floor is not None:
         table.add_row("convolutions and linear layers alone", f"{floor['ms']:.2f}", f"{floor['ratio']:.1%}")
-        for name, row in measured["parts"].items():
-            table.add_row(f"{name} alone", f"{row['ms']:.3f}", f"{row['ratio']:.1%}")
-        yield table
+    for name, row in measured["parts"].items():
+        table.add_row(f"{name} alone", f"{row['ms']:.3f}", f"{row['ratio']:.1%}")
+    yield table
+    if floor is not None:
         yield (
             f"A standard step is {floor['gflop']:.3g} GFLOP: {floor['standard_tflops']:.3g} TFLOP/s; its layers alone "
             f"{floor['tflops']:.3g}."

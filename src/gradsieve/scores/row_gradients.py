@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 
 from gradsieve.errors import InputError
+from gradsieve.ranks import world_size
 from gradsieve.scores.layer_calls import LayerCall, not_by_rows, parameters_by_row, recorded_calls, used_outside
 from gradsieve.scores.layer_rules import RULES, Measured, Rule
 from gradsieve.scores.outer_products import sum_of_rows, sum_of_squares, wide
@@ -73,6 +74,19 @@ class KnownShare(NamedTuple):
         return sum_of_rows(self.gradient, rows)
 
 
+class JoinedShares(NamedTuple):
+    """The shares of several small parameters side by side: measured and added up as one, where a compiler would make
+    kernels for each that have too little to do."""
+
+    shapes: Mapping[str, torch.Size]  # of the parameters
+    gradients: Tensor  # (N, values of them all)
+
+    def by_parameter(self, values: Tensor) -> Iterator[tuple[str, Tensor]]:  # (..., values) -> (..., *parameter.shape)
+        pieces = values.split([shape.numel() for shape in self.shapes.values()], -1)
+        for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True):
+            yield name, piece.reshape(*values.shape[:-1], *shape)
+
+
 @contextmanager
 def plain_arithmetic(like: Tensor) -> Iterator[None]:
     """No graph, and no cast but our own."""
@@ -86,13 +100,16 @@ class RowPass:
 
     outputs: Tensor  # (N, ...), cut from the graph
     losses: Tensor  # (N,), likewise
-    uses: Mapping[str, Sequence[LayerUse | KnownShare]]  # of every trainable parameter
+    uses: Mapping[str, Sequence[LayerUse | KnownShare]]  # of every trainable parameter that is not joined
+    joined: JoinedShares | None = None
     unused: frozenset[str] = frozenset()  # those that the losses do not depend on
 
     def by_parameter(self) -> Iterator[tuple[str, Tensor]]:
         """Each trainable parameter's name and shares (N, *parameter.shape), built one at a time."""
         for name, uses in self.uses.items():
             yield name, added([use.share() for use in uses])
+        if self.joined is not None:
+            yield from self.joined.by_parameter(self.joined.gradients)
 
     def norms(self) -> Tensor:
         """The L2 norm of each row's share over all trainable parameters: (N,)."""
@@ -107,7 +124,10 @@ class RowPass:
             else Measured(sum_of_squares(added([u.share() for u in uses])))
             for name, uses in self.uses.items()
         }
-        squares = torch.stack([measured.squared_norm for measured in found.values()]).sum(0)
+        parts = [measured.squared_norm for measured in found.values()]
+        if self.joined is not None:
+            parts.append(sum_of_squares(self.joined.gradients))
+        squares = torch.stack(parts).sum(0)
         held = {name: [KnownShare(each.shares)] for name, each in found.items() if each.shares is not None}
         # Rounding can leave a Gram sum below 0.
         return squares.clamp(min=0).sqrt(), replace(self, uses={**self.uses, **held})
@@ -118,7 +138,10 @@ class RowPass:
         Where no layer mixes rows, this is the gradient of the sum of those rows' losses.
         """
         used = {name: uses for name, uses in self.uses.items() if name not in self.unused}
-        return {name: added([use.total(rows) for use in uses]) for name, uses in used.items()}
+        totals = {name: added([use.total(rows) for use in uses]) for name, uses in used.items()}
+        if self.joined is not None:
+            totals.update(self.joined.by_parameter(sum_of_rows(self.joined.gradients, rows)))
+        return totals
 
 
 def added(tensors: Sequence[Tensor]) -> Tensor:
@@ -138,6 +161,8 @@ def row_gradients(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Te
 def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowPass:
     """Run the batch forward and backward once, and keep what the rows' gradients are made of."""
     trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    if not len(inputs) and world_size() > 1:
+        return no_rows(trainable)
     # Weights that an earlier pass under no_grad cast to half precision carry no graph.
     torch.clear_autocast_cache()
     with torch.enable_grad():
@@ -158,12 +183,27 @@ def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor)
         edges = [*(call.output for call in calls), *map(get_gradient_edge, by_row.values())]
         gradients = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
     uses = collect_uses(trainable, calls, gradients[: len(calls)], len(inputs))
-    for name, gradient in zip(by_row, gradients[len(calls) :], strict=True):
-        uses[name] = [] if gradient is None else [KnownShare(wide(gradient))]
+    shares = {name: each for name, each in zip(by_row, gradients[len(calls) :], strict=True) if each is not None}
+    uses = {name: own for name, own in uses.items() if name not in shares}
     unused = frozenset(name for name in uses if not uses[name])
     for name in unused:
         uses[name] = [KnownShare(wide(trainable[name].new_zeros(())).expand(len(inputs), *trainable[name].shape))]
-    return RowPass(outputs.detach(), losses.detach(), uses, unused)
+    return RowPass(outputs.detach(), losses.detach(), uses, joined(shares), unused)
+
+
+def joined(shares: Mapping[str, Tensor]) -> JoinedShares | None:
+    """Shares (N, *parameter.shape) side by side."""
+    if not shares:
+        return None
+    shapes = {name: share.shape[1:] for name, share in shares.items()}
+    return JoinedShares(shapes, torch.cat([wide(share).flatten(1) for share in shares.values()], 1))
+
+
+def no_rows(trainable: Mapping[str, Tensor]) -> RowPass:
+    """What a rank without rows adds to the others'."""
+    uses = {name: [KnownShare(wide(each.detach().new_zeros(0, *each.shape)))] for name, each in trainable.items()}
+    losses = next(iter(trainable.values())).detach().new_zeros(0)
+    return RowPass(losses, losses, uses)
 
 
 def store_gradient(network: nn.Module, gradient: Mapping[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from gradsieve.counts import check_rate, exact
 from gradsieve.data.validate import check_count
 from gradsieve.dropin.replay import Replays, pays
+from gradsieve.dropin.short import KnownLoss, Trim, short_form
 from gradsieve.dropin.trimmed_loss import (
     Score,
     Share,
@@ -48,6 +49,7 @@ from gradsieve.scores.loss_gradient import has_closed_mean, losses_and_gradient
 from gradsieve.scores.recall import take
 from gradsieve.training.ledger import Ledger
 
+Value = TypeVar("Value")
 TrimUnit = Literal["row", "element"]
 HELD_VALUES = 2**20  # of outputs that are held until the next call
 RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
@@ -56,8 +58,8 @@ RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
 class Judgement(NamedTuple):
     """What a call made of its M rows or elements. All of it stays on the device, until the next call."""
 
-    scores: Tensor  # (M,)
-    kept: Tensor  # (K,) positions; or (M,) whether kept, where labels may be ignored
+    scores: Callable[[], Tensor]  # (M,)
+    kept: Tensor  # (K,) positions; or (M,) whether kept
     judged: Tensor | None  # (M,) which have a label at all; None: all
     agreement: Callable[[], Tensor | None]  # for each, the share of its labels that the network would give too
 
@@ -95,6 +97,7 @@ class RobustLoss(nn.Module):
         self.score: Score = score
         self.unit, self.balanced, self.class_dim = unit, balanced, class_dim
         self.ignored, self.adds_up = ignored_label(criterion), sums(criterion)
+        self.short_form = short_form(criterion, score) if unit == "row" and not balanced else None
         self.rate_at = rate_function(drop_rate, ramp)
         self.at(1)
         self.last: Judgement | None = None
@@ -130,17 +133,22 @@ class RobustLoss(nn.Module):
         """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
         if not self.training:
             return self.plain(outputs, targets)
+        loss = self.short(outputs, targets) if self.can_be_short(outputs, targets) else None
+        if loss is None:
+            loss = self.usual(outputs, targets)
+        if rows is not None:
+            self.enter(rows.flatten())
+        return loss
+
+    def usual(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of outputs of any shape, by any criterion, on any device."""
         outputs, targets = self.arranged(outputs, targets)
         if self.unit == "element":
             outputs, targets = as_elements(self.criterion, outputs, targets)
         classes = check_classes(targets) if self.balanced else None
         if self.is_closed(outputs, targets):
-            loss = self.closed(outputs, targets)
-        else:
-            loss = self.by_autograd(outputs, targets, classes)
-        if rows is not None:
-            self.enter(rows.flatten())
-        return loss
+            return self.closed(outputs, targets)
+        return self.by_autograd(outputs, targets, classes)
 
     def by_autograd(self, outputs: Tensor, targets: Tensor, classes: Tensor | None) -> Tensor:
         """The criterion itself over what is kept."""
@@ -152,15 +160,32 @@ class RobustLoss(nn.Module):
         else:
             kept = keep_mask(ranked, classes, judged, self.share)
             loss = loss_of_labels(self.criterion, outputs, targets, kept, cast(int, self.ignored))
-        self.last = Judgement(ranked.values, kept, judged, self.agreement_of(outputs, targets))
+        self.last = Judgement(partial(same, ranked.values), kept, judged, self.agreement_of(outputs, targets))
         return loss
+
+    def may_be_closed(self) -> bool:
+        """Whether loss and gradient may come from closed forms. At rate 0 it is the plain criterion, bit for bit."""
+        own_way = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        return self.rate > 0 and not own_way and not self.adds_up and world_size() == 1
+
+    def can_be_short(self, outputs: Tensor, targets: Tensor) -> bool:
+        """Whether to try the fewest steps: on a CPU, for whole rows."""
+        on_cpu = outputs.device.type == targets.device.type == "cpu"
+        return on_cpu and self.short_form is not None and not targets.requires_grad and self.may_be_closed()
+
+    def short(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """The mean loss of what is kept, where that takes a few steps."""
+        plain = outputs.detach()
+        found = cast(Trim, self.short_form)(plain, targets, self.share.of(len(plain)))
+        if found is None:
+            return None
+        scores = self.later(plain, partial(scores_of, self.score, self.criterion, plain, targets))
+        self.last = Judgement(scores, found.kept, None, self.agreement_of(plain, targets))
+        return cast(Tensor, KnownLoss.apply(outputs, found.loss, found.gradient, found.scale))
 
     def is_closed(self, outputs: Tensor, targets: Tensor) -> bool:
         """Whether to take losses and gradients from closed forms: on a GPU, where they go in one launch."""
-        own_way = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        # At rate 0 it is the plain criterion, bit for bit.
-        usual = outputs.is_cuda and self.rate > 0 and world_size() == 1 and not own_way and not self.adds_up
-        return usual and has_closed_mean(self.criterion, outputs, targets)
+        return outputs.is_cuda and self.may_be_closed() and has_closed_mean(self.criterion, outputs, targets)
 
     def closed(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of what is kept, with its gradient, from closed forms; on a GPU in one launch."""
@@ -170,7 +195,8 @@ class RobustLoss(nn.Module):
             else:
                 found = self.judge(outputs, targets)
         loss, gradient, scores, kept, judged = found
-        self.last = Judgement(cast(Tensor, scores), cast(Tensor, kept), judged, self.agreement_of(outputs, targets))
+        known = partial(same, cast(Tensor, scores))
+        self.last = Judgement(known, cast(Tensor, kept), judged, self.agreement_of(outputs, targets))
         return cast(Tensor, WithGradient.apply(outputs, loss, gradient))
 
     def settings(self) -> Hashable:
@@ -209,8 +235,11 @@ class RobustLoss(nn.Module):
         return None if can_look and bool(judged.all()) else judged
 
     def agreement_of(self, outputs: Tensor, targets: Tensor) -> Callable[[], Tensor | None]:
-        """Found when it is asked for; large outputs are not held for that long."""
-        ask = partial(agreement, outputs.detach(), targets, self.ignored)
+        outputs = outputs.detach()
+        return self.later(outputs, partial(agreement, outputs, targets, self.ignored))
+
+    def later(self, outputs: Tensor, ask: Callable[[], Value]) -> Callable[[], Value]:
+        """What is found when it is asked for; large outputs are not held for that long."""
         return ask if outputs.numel() <= HELD_VALUES else partial(same, ask())
 
     # What the last call did.
@@ -218,7 +247,7 @@ class RobustLoss(nn.Module):
     @property
     def scores(self) -> Tensor:
         """The score of each row or element of the last batch, (M,)."""
-        return self.judgement().scores.clone()
+        return self.judgement().scores().clone()
 
     @property
     def kept(self) -> Tensor:
@@ -230,9 +259,11 @@ class RobustLoss(nn.Module):
     def kept_share(self) -> Tensor:
         """How much of the last batch was kept, of what has a label."""
         last = self.judgement()
-        if last.judged is None:
-            return last.scores.new_tensor(len(last.kept) / max(1, len(last.scores)))
-        return last.kept.sum() / last.judged.sum().clamp(min=1)
+        if last.kept.dtype != torch.bool:
+            scores = last.scores()
+            return scores.new_tensor(len(last.kept) / max(1, len(scores)))
+        judged = torch.ones_like(last.kept) if last.judged is None else last.judged
+        return last.kept.sum() / judged.sum().clamp(min=1)
 
     @property
     def agreement(self) -> Tensor | None:
@@ -243,7 +274,7 @@ class RobustLoss(nn.Module):
         if agrees is None:
             return None
         agrees = agrees.float()
-        if last.judged is None:
+        if last.kept.dtype != torch.bool:
             return take(agrees, last.kept).mean()
         return (agrees * last.kept).sum() / last.kept.sum().clamp(min=1)
 
@@ -262,18 +293,23 @@ class RobustLoss(nn.Module):
     def enter(self, rows: Tensor) -> None:
         """Enter the last batch in the ledger."""
         last, ledger = self.judgement(), self.ledger
-        check_row_numbers(rows, len(last.scores), len(ledger.judged))
-        judged = torch.ones_like(last.scores, dtype=torch.bool) if last.judged is None else last.judged
+        scores = last.scores()
+        check_row_numbers(rows, len(scores), len(ledger.judged))
+        judged = torch.ones_like(scores, dtype=torch.bool) if last.judged is None else last.judged
         kept = last.kept
-        if last.judged is None:
+        if kept.dtype != torch.bool:
             kept = torch.zeros_like(judged).index_fill_(0, kept, True)
-        record(ledger, rows, last.scores, judged, kept)
+        record(ledger, rows, scores, judged, kept)
 
     def extra_repr(self) -> str:
         return f"rate={self.rate:g}, T={self.T}, score={self.score}, unit={self.unit}"
 
 
-def same(value: Tensor | None) -> Tensor | None:
+def scores_of(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    return ranking(score, criterion, outputs, targets).values
+
+
+def same(value: Value) -> Value:
     return value
 
 

@@ -8,6 +8,7 @@ A thin face of ``Method.step``. It leaves the gradient in ``.grad``; clearing it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -97,10 +98,21 @@ def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) 
                 "models is wrapped in DistributedDataParallel, which would average what this step adds up itself. "
                 "Pass the network inside, model.module."
             )
+        if is_sharded(network):
+            raise InputError(
+                "models is sharded by fully_shard, but this step adds up whole gradients, and PRL(G) needs each row's "
+                "own over whole parameters. Use RobustLoss, which serves PRL(L) and SPL."
+            )
         devices = {inputs.device, targets.device, getattr(next(network.parameters(), None), "device", inputs.device)}
         if len(devices) > 1:
             where = ", ".join(sorted(map(str, devices)))
             raise InputError(f"network, inputs and targets are on {where}. Move them to one device.")
+
+
+def is_sharded(network: nn.Module) -> bool:
+    """Whether FSDP2 keeps the network in shards. Importing it takes seconds: who shards has done so already."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(network, fsdp.FSDPModule)
 
 
 def describe(value: Any) -> str:

@@ -1,0 +1,152 @@
+"""The fewest steps come to what the usual way comes to, or say that they do not."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from gradsieve import RobustLoss
+from gradsieve.dropin.short import short_form, smallest
+from gradsieve.scores.loss import row_losses
+from gradsieve.scores.loss_gradient import loss_gradient_norm
+from gradsieve.selection import keep_smallest
+
+
+def name(criterion):
+    return getattr(criterion, "__name__", None) or type(criterion).__name__
+
+
+CRITERIA = [F.mse_loss, nn.MSELoss(), F.cross_entropy, nn.CrossEntropyLoss()]
+
+
+def trimmed(criterion, score, outputs, targets, count):
+    form = short_form(criterion, score)
+    return form and form(outputs, targets, count)
+
+
+def batch(criterion, rows=40, seed=0, dtype=torch.float32):
+    draw = torch.Generator().manual_seed(seed)
+    outputs = 3 * torch.randn(rows, 5, generator=draw, dtype=dtype)
+    if "ntropy" in repr(criterion):
+        return outputs, torch.randint(5, (rows,), generator=draw)
+    return outputs, torch.randn(rows, 5, generator=draw, dtype=dtype)
+
+
+def reference(criterion, score, outputs, targets, rate):
+    """Scores, selection, and the criterion's own mean and gradient."""
+    losses = row_losses(criterion, outputs, targets)
+    values = losses if score == "loss" else loss_gradient_norm(criterion, outputs, targets)
+    kept = keep_smallest(values, rate, ties=losses)
+    free = outputs.clone().requires_grad_()
+    loss = criterion(free[kept], targets[kept])
+    return loss.detach(), torch.autograd.grad(loss, free)[0], kept, values
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("score", ["gradient", "loss"])
+@pytest.mark.parametrize("criterion", CRITERIA, ids=name)
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6), rate=st.sampled_from([0.05, 0.3, 0.5, 0.9]))
+def test_loss_gradient_and_rows_are_those_of_the_usual_way(criterion, score, dtype, seed, rate):
+    outputs, targets = batch(criterion, seed=seed, dtype=dtype)
+    loss, gradient, kept, _ = reference(criterion, score, outputs, targets, rate)
+    found = trimmed(criterion, score, outputs, targets, len(kept))
+    if found is not None:
+        assert torch.equal(found.kept.nonzero().squeeze(1), kept)
+        assert found.loss == pytest.approx(float(loss), rel=1e-5)
+        torch.testing.assert_close(found.gradient * found.scale, gradient)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=name)
+def test_ordinary_batches_go_the_short_way(criterion):
+    found = [trimmed(criterion, "gradient", *batch(criterion, seed=seed), 25) for seed in range(50)]
+    assert sum(each is not None for each in found) >= 48
+
+
+@pytest.mark.parametrize("score", ["gradient", "loss"])
+@pytest.mark.parametrize("criterion", CRITERIA, ids=name)
+def test_the_loss_tells_the_same_of_a_batch(criterion, score):
+    outputs, targets = batch(criterion)
+    loss, gradient, kept, values = reference(criterion, score, outputs, targets, 0.3)
+    free = outputs.clone().requires_grad_()
+    robust = RobustLoss(criterion, 0.3, score=score, rows=100)
+    robust(free, targets, rows=torch.arange(40) + 50).backward()
+    assert torch.equal(robust.kept, kept)
+    assert torch.equal(robust.scores, values)
+    assert robust.kept_share == 28 / 40
+    torch.testing.assert_close(free.grad, gradient)
+    torch.testing.assert_close(robust(outputs, targets), loss)
+    assert robust.ledger.dropped.sum() == 12
+    if "ntropy" in repr(criterion):
+        torch.testing.assert_close(robust.agreement, (outputs.argmax(1) == targets)[kept].float().mean())
+
+
+@pytest.mark.parametrize("shape", [(30,), (30, 1), (30, 2, 3)])
+def test_squares_of_any_shape(shape):
+    outputs, targets = torch.randn(shape), torch.randn(shape)
+    loss, gradient, kept, _ = reference(F.mse_loss, "gradient", outputs, targets, 0.4)
+    found = trimmed(F.mse_loss, "gradient", outputs, targets, len(kept))
+    assert found.loss == pytest.approx(float(loss), rel=1e-5)
+    torch.testing.assert_close(found.gradient * found.scale, gradient)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("criterion", CRITERIA, ids=name)
+def test_a_broken_row_does_no_harm(criterion, bad):
+    outputs, targets = batch(criterion)
+    outputs[3] = bad
+    free = outputs.clone().requires_grad_()
+    RobustLoss(criterion, 0.3)(free, targets).backward()
+    assert free.grad.isfinite().all()
+    assert not free.grad[3].any()
+
+
+def test_ties_and_near_ties_are_left_to_the_usual_way():
+    outputs, targets = torch.tensor([[1.0], [2.0], [2.0], [3.0]]), torch.zeros(4, 1)
+    assert trimmed(F.mse_loss, "gradient", outputs, targets, 2) is None
+    assert trimmed(F.mse_loss, "gradient", outputs, targets, 3) is not None
+    assert smallest(np.array([1.0, 1.0 + 1e-7, 2.0]), 1) is None
+    assert RobustLoss(F.mse_loss, 0.5)(outputs, targets) == 2.5  # rows 0 and 1: the first of equals
+
+
+def test_labels_that_are_ignored_or_wrong_are_left_to_the_usual_way():
+    outputs, targets = batch(F.cross_entropy)
+    for label in (-100, 5):
+        targets[7] = label
+        assert trimmed(F.cross_entropy, "gradient", outputs, targets, 25) is None
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        nn.CrossEntropyLoss(ignore_index=2),
+        nn.CrossEntropyLoss(torch.ones(5)),
+        F.l1_loss,
+        nn.HuberLoss(),
+    ],
+    ids=name,
+)
+def test_other_criteria_are_not_for_it(criterion):
+    assert trimmed(criterion, "gradient", *batch(criterion), 25) is None
+
+
+def test_half_precision_and_a_target_with_a_gradient_are_not_for_it():
+    outputs, targets = batch(F.mse_loss)
+    assert trimmed(F.mse_loss, "gradient", outputs.bfloat16(), targets.bfloat16(), 25) is None
+    targets.requires_grad_()
+    RobustLoss(F.mse_loss, 0.3)(outputs, targets).backward()
+    assert targets.grad.any()
+
+
+def test_a_loss_that_has_judged_can_be_copied_and_saved():
+    robust = RobustLoss(F.mse_loss, 0.3)
+    robust(*batch(F.mse_loss))
+    for other in (copy.deepcopy(robust), pickle.loads(pickle.dumps(robust))):
+        assert torch.equal(other.scores, robust.scores)

@@ -1,37 +1,50 @@
 """Choosing the drop rate without knowing the corruption: what "auto" and other criteria pick, and what that costs.
 
-    python benchmarks/rate.py --sets digits                                   # ten minutes on one core
-    python benchmarks/rate.py --sets kin8nm power_plant --data-dir data       # CSV files, the target last
-    python benchmarks/rate.py --quick                                         # digits, three cells
-    python benchmarks/rate.py --cost 10000 100000                             # what "auto" costs, nothing else
+    python benchmarks/rate.py --data-dir data --jobs 14        # everything: about three hours of one core
+    python benchmarks/rate.py --sets digits --seeds 0          # a part of it
+    python benchmarks/rate.py --show                           # the tables of what there is
+    python benchmarks/rate.py --show --into docs/unknown-rate.md
+    python benchmarks/rate.py --cost 10000 100000              # what "auto" costs, nothing else
 
-A cell is a data set, a corruption, a rate and a seed. In each:
-- six networks, drop rates 0 to 0.5, are trained on 80 % of the rows; each criterion picks one by the other 20 %, which
-  are as corrupted, and its regret is how far that one is below the best of the six on clean test rows;
-- "auto" picks by itself (``gradsieve.estimators.auto_rate``); its run on all rows stands beside that at the true rate
-  and beside Standard. The truth is used here alone.
-One JSON line a cell; cells that the file has are not run again. The table is printed in the end.
+A cell is a set, a corruption, a rate and a seed. In each, six networks, drop rates 0 to 0.5, are trained on some of the
+rows. Every criterion picks one by the others, which are as corrupted; its regret is how far that one is below the best
+of the six on clean test rows. "auto" picks by the same networks, as far as it lets them run
+(``gradsieve.estimators.auto_rate``), and its run on all rows stands beside that at the true rate and beside Standard.
+The truth is used here alone.
+
+One JSON file a cell in the folder ``--out``. Cells that are there are not run again, and one that fails stops no other.
+``--data-dir`` holds the tables as CSV files and MNIST's four files, as they come; digits and landmarks need none.
 """
 
 from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: cells run side by side, and few threads are quickest
 
 import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rate_tables import insert, markdown
 
-from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose
+from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose, estimate_rate
 from gradsieve.choosing import RATES
+from gradsieve.choosing.judge import median_residuals
+from gradsieve.choosing.rates import RUNGS, RatePick, pick_rate
+from gradsieve.choosing.vote import cast, read_rows, tally
 from gradsieve.data import DataSet, Task
-from gradsieve.estimators.auto_rate import choose_rate
+from gradsieve.estimators.auto_rate import line_up
 from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
 from gradsieve.estimators.scaling import Scale, input_scale, scale_inputs, scale_targets, target_scale
 from gradsieve.metrics import METRICS
@@ -39,36 +52,53 @@ from gradsieve.models.landmark_cnn import landmark_cnn
 from gradsieve.models.mlp import mlp
 from gradsieve.seeds import generator
 
-TABLES = {
-    "power_plant": "",  # the last column
-    "kin8nm": "",
-    "naval_propulsion": "gt_compressor_decay,gt_turbine_decay",
-    "california_housing": "",
-}
 KINDS: dict[Task, tuple[str, ...]] = {
     "classification": ("symmetric", "pairflip", "instance"),
     "regression": ("linadv", "signflip", "uninoise", "mixture", "pairflip"),
 }
 CORRUPTION_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.45)
-EPOCHS = {"digits": 60, "mnist": 20, "landmarks": 20}  # others 40
-NEAR = {"classification": 0.01, "regression": 0.02}  # of accuracy, of R2
-HARM = {"classification": 0.02, "regression": 0.02}
+OUT = Path("runs/rate")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A set and how it is learnt: sizes are such that a cell takes less than a minute of one core."""
+
+    data: str
+    network: str = "mlp"
+    rows: int = 3000  # at most
+    epochs: int = 40
+    learning_rate: float = 1e-3
+    target: str = ""  # of a table; none: the last column
+
+
+BENCHES = {
+    "digits": Bench("digits"),
+    "digits-cnn": Bench("digits", "cnn", epochs=30),
+    "mnist": Bench("mnist", rows=4000, epochs=15),
+    "mnist-cnn": Bench("mnist", "cnn", rows=4000, epochs=10),
+    "landmarks": Bench("landmarks", "cnn", rows=2000, epochs=20, learning_rate=3e-3),
+    "power_plant": Bench("table"),
+    "kin8nm": Bench("table"),
+    "naval_propulsion": Bench("table", target="gt_compressor_decay,gt_turbine_decay"),
+    "california_housing": Bench("table"),
+}
 
 
 @dataclass(frozen=True)
 class Cell:
     """What is measured at once."""
 
-    data: str
+    data: str  # a name in BENCHES
     corruption: str
     rate: float
     seed: int
-    rows: int  # at most
+    rows: int
     epochs: int
 
     @property
     def key(self) -> str:
-        return "/".join(map(str, vars(self).values()))
+        return "_".join(map(str, vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -76,6 +106,7 @@ class Problem:
     """A cell's rows as networks read them."""
 
     plan: Plan
+    build: Callable[..., torch.nn.Module]
     inputs: NDArray
     given: NDArray  # classes, or targets in the units of the clean ones
     clean: NDArray
@@ -83,22 +114,20 @@ class Problem:
     test_inputs: NDArray
     test_targets: NDArray
 
-    def targets_at(self, drops: bool, rows: slice = slice(None)) -> NDArray:
-        given = self.given[rows]
-        return given if self.scale is None else scale_targets(given, self.scale, drops)
+    def targets_at(self, drops: bool) -> NDArray:
+        return self.given if self.scale is None else scale_targets(self.given, self.scale, drops)
 
     def network(self, number: int) -> torch.nn.Module:
-        shape = self.inputs.shape[1:]
-        return (landmark_cnn if len(shape) > 1 else mlp)(shape, self.plan.outputs)
+        return self.build(self.inputs.shape[1:], self.plan.outputs)
 
     def answers(self, networks: Sequence[torch.nn.Module], inputs: NDArray) -> NDArray:
         """Probabilities, or outputs in the units of the targets."""
         outputs = mean_outputs(networks, inputs, self.plan.task)
         return outputs if self.scale is None else self.scale.invert(outputs)
 
-    def fit(self, rate: float, rows: slice = slice(None)) -> list[torch.nn.Module]:
+    def fit(self, rate: float) -> list[torch.nn.Module]:
         plan = replace(self.plan, drop_rate=rate)
-        return fit_networks(plan, self.inputs[rows], self.targets_at(rate > 0, rows), self.network).networks
+        return fit_networks(plan, self.inputs, self.targets_at(rate > 0), self.network).networks
 
     def test(self, networks: Sequence[torch.nn.Module]) -> float:
         """Accuracy or R2 on the clean test rows."""
@@ -106,25 +135,32 @@ class Problem:
         return float(METRICS[self.plan.task].function(torch.from_numpy(answers), targets))
 
 
+@cache
 def load(name: str, folder: Path | None) -> DataSet:
-    if name not in TABLES:
-        return DATASETS[name](folder)
+    bench = BENCHES[name]
+    if bench.data == "landmarks":
+        return DATASETS["landmarks"](None, train=bench.rows, size=24)
+    if bench.data != "table":
+        return DATASETS[bench.data](folder)
     if folder is None:
         raise SystemExit(f"{name}.csv: say where it is with --data-dir.")
     path = folder / f"{name}.csv"
-    return DATASETS["table"](path, target=TABLES[name] or path.open().readline().strip().split(",")[-1])
+    return DATASETS["table"](path, target=bench.target or path.open().readline().strip().split(",")[-1])
 
 
 def make_problem(cell: Cell, data: DataSet) -> Problem:
     """Corrupt some rows of a data set, and scale all as the estimators do."""
+    bench = BENCHES[cell.data]
     chosen = torch.randperm(len(data.train), generator=generator(cell.seed, "rate", "rows"))[: cell.rows]
     inputs, clean = data.train.inputs[chosen], data.train.targets[chosen]
     given = CORRUPTIONS[cell.corruption](
         inputs, clean, cell.rate, generator(cell.seed, "rate", cell.corruption)
     ).targets
-    train, test = scaled(inputs, data.test.inputs)
+    train, test = as_read(inputs, data.test.inputs, bench)
+    rate = bench.learning_rate
     return Problem(
-        plan=Plan(data.task, data.outputs, epochs=cell.epochs, seed=cell.seed, device="cpu"),
+        plan=Plan(data.task, data.outputs, epochs=cell.epochs, learning_rate=rate, seed=cell.seed, device="cpu"),
+        build=small_cnn if bench.network == "cnn" else mlp,
         inputs=train,
         given=given.numpy(),
         clean=clean.numpy(),
@@ -134,12 +170,18 @@ def make_problem(cell: Cell, data: DataSet) -> Problem:
     )
 
 
-def scaled(train: torch.Tensor, test: torch.Tensor) -> tuple[NDArray, NDArray]:
-    """Columns scaled robustly; images as they are."""
+def as_read(train: torch.Tensor, test: torch.Tensor, bench: Bench) -> tuple[NDArray, NDArray]:
+    """Columns scaled robustly; images as they are, the digits' among them where a CNN reads them."""
     if train.dim() > 2:
         return train.numpy(), test.numpy()
+    if bench.network == "cnn":
+        return train.view(-1, 1, 8, 8).numpy(), test.view(-1, 1, 8, 8).numpy()
     scale = input_scale(train.double().numpy())
     return scale_inputs(train.numpy(), scale), scale_inputs(test.numpy(), scale)
+
+
+def small_cnn(shape: tuple[int, ...], outputs: int) -> torch.nn.Module:
+    return landmark_cnn(shape, outputs, width=0.25, features=128)
 
 
 def distances(answers: NDArray, given: NDArray) -> NDArray:
@@ -176,45 +218,69 @@ CRITERIA: dict[Task, dict[str, Criterion]] = {
 FIXED = {"fixed 0.2": 2, "fixed 0.3": 3, "Standard": 0}  # places in RATES
 
 
+class Replay:
+    """A candidate that has run already: "auto" sees what it would have seen."""
+
+    def __init__(self, answers: dict[float, NDArray]) -> None:
+        self.answers, self.share = answers, 0.0
+
+    def train(self, share: float) -> None:
+        self.share = share
+
+    def predict(self) -> NDArray:
+        return self.answers[self.share]
+
+
 def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
-    """One line of the file."""
+    """Everything about a cell."""
     problem = make_problem(cell, data)
-    held_out = len(problem.given) // 5
-    shown, hidden = slice(held_out, None), slice(held_out)  # rows are in random order already
-    candidates = [problem.fit(rate, shown) for rate in RATES]
-    answers = np.stack([problem.answers(each, problem.inputs[hidden]) for each in candidates])
-    criteria = CRITERIA[data.task]
-    picks = {name: criterion(answers, problem.given[hidden]) for name, criterion in criteria.items()} | FIXED
+    start, voters = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
+    given, seen, tests = problem.targets_at(True)[voters], {}, []  # what each rate says at each rung
+    for rate in RATES:
+        runner, seen[rate] = start(rate), {}
+        for share, _ in RUNGS:
+            runner.train(share)
+            seen[rate][share] = runner.predict()
+        tests.append(problem.test(runner.trainer.networks))
+    last = np.stack([seen[rate][1.0] for rate in RATES])
+    picks = {name: criterion(last, given) for name, criterion in CRITERIA[data.task].items()}
+    pick = pick_rate(lambda rate: Replay(seen[rate]), given, seed=cell.seed)
+    picks["auto, among the six"] = RATES.index(pick.winner)
 
     @cache
-    def whole(rate: float) -> tuple[float, float, float]:
-        """A run on all rows: its test metric, its error on clean rows, its seconds."""
-        began = time.perf_counter()
+    def whole(rate: float) -> tuple[float, float]:
+        """A run on all rows: its test metric, and its error on clean rows."""
         networks = problem.fit(rate)
-        seconds = time.perf_counter() - began
-        error = 0.0
-        if data.task == "regression":
-            off = problem.answers(networks, problem.test_inputs) - problem.test_targets
-            error = float(np.sqrt((off**2).sum(1).mean()))
-        return problem.test(networks), error, seconds
+        off = (
+            problem.answers(networks, problem.test_inputs) - problem.test_targets if problem.scale else np.zeros((1, 1))
+        )
+        return problem.test(networks), float(np.sqrt((off**2).sum(1).mean()))
 
-    known, error, known_seconds = whole(cell.rate)
-    began = time.perf_counter()
-    pick = choose_rate(problem.plan, problem.inputs, problem.targets_at, problem.network)
-    pick_seconds = time.perf_counter() - began
     return {
-        "key": cell.key,
-        "task": data.task,
         **vars(cell),
-        "test_of_rate": [problem.test(each) for each in candidates],
-        "picks": picks,
-        "known": known,
+        "task": data.task,
+        "test_of_rate": tests,
+        "picks": picks | FIXED,
+        "known": whole(cell.rate)[0],
         "standard": whole(0.0)[0],
         "auto": whole(pick.rate)[0],
         "winner": whole(pick.winner)[0],
         "pick": pick.to_json(),
-        "moved": moved(problem, error),
-        "seconds": {"known": known_seconds, "pick": pick_seconds, "auto": whole(pick.rate)[2]},
+        "moved": moved(problem, whole(cell.rate)[1]),
+        "rungs": [rung(np.stack([seen[rate][share] for rate in RATES]), given) for share, _ in RUNGS],
+    }
+
+
+def rung(answers: NDArray, given: NDArray) -> dict[str, Any]:
+    """What the voting rows say about all six at once, so that other rules can be tried on it."""
+    scaled, rows = read_rows(answers, given)
+    weights = np.ones(len(rows))
+    vote = tally(cast(scaled, rows, weights), weights, len(scaled), "none")
+    return {
+        "margins": vote.margins.round(5).tolist(),
+        "errors": vote.errors.round(5).tolist(),
+        "residuals": [] if rows.ndim == 1 else median_residuals(scaled, rows, weights).tolist(),
+        "estimates": [estimate_rate(each, given) for each in answers],
     }
 
 
@@ -225,61 +291,46 @@ def moved(problem: Problem, error: float) -> float:
     return float((np.sqrt(((problem.given - problem.clean) ** 2).sum(1)) > 3 * error).mean())
 
 
-def regrets(lines: list[dict[str, Any]], name: str) -> NDArray:
-    """How far a criterion's pick is below the best of the six, for each cell; an R2 below -1 counts as -1."""
-    tests = [np.maximum(line["test_of_rate"], -1) for line in lines]
-    return np.array([test.max() - test[line["picks"][name]] for test, line in zip(tests, lines, strict=True)])
+def run(cell: Cell, folder: Path | None, out: Path) -> str:
+    """Measure a cell and write its file; one line about it."""
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    line = measure(cell, load(cell.data, folder))
+    path = out / f"{cell.key}.json"
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(line) + "\n")
+    part.replace(path)  # whole or not at all
+    pick = RatePick.from_json(line["pick"])
+    return (
+        f"{cell.key}  auto {line['auto']:.3f} at {pick.rate:g}, true rate {line['known']:.3f}, Standard "
+        f"{line['standard']:.3f}; estimate {pick.estimate:.3f} of {line['moved']:.3f}; {time.monotonic() - began:.0f} s"
+    )
 
 
-def markdown(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """Two tables for each task: the criteria, and "auto" beside the true rate and Standard."""
-    for task in dict.fromkeys(line["task"] for line in lines):
-        own = [line for line in lines if line["task"] == task]
-        groups = {
-            "clean": [line for line in own if line["rate"] == 0],
-            "to 0.3": [line for line in own if 0 < line["rate"] <= 0.3],
-            "above": [line for line in own if line["rate"] > 0.3],
-        }
-        groups = {name: group for name, group in groups.items() if group}
-        near, percent = NEAR[task], 100 if task == "classification" else 1
-        unit = "points" if task == "classification" else "R2"
-        counts = ", ".join(f"{name} {len(group)}" for name, group in groups.items())
-        yield f"{task}, regret in {unit}: mean, share within {near * percent:g}, worst. Cells: {counts}."
-        yield ""
-        yield f"| criterion | {' | '.join(groups)} |"
-        yield f"| --- |{' --- |' * len(groups)}"
-        for name in own[0]["picks"]:
-            found = [regrets(group, name) for group in groups.values()]
-            cells = [
-                f"{percent * each.mean():.3f}, {(each <= near).mean():.0%}, {percent * each.max():.2f}"
-                for each in found
-            ]
-            yield f"| {name} | {' | '.join(cells)} |"
-        yield ""
-        yield f"| {task}: auto | {' | '.join(groups)} |"
-        yield f"| --- |{' --- |' * len(groups)}"
-        columns = [summarise(group, near, HARM[task], percent) for group in groups.values()]
-        for name in columns[0]:
-            yield f"| {name} | {' | '.join(column[name] for column in columns)} |"
-        yield ""
+def cells(options: argparse.Namespace) -> Iterator[Cell]:
+    """Seed after seed, so that a part of the run is a smaller whole."""
+    for seed in options.seeds:
+        for name in options.sets:
+            bench = BENCHES[name]
+            data = load(name, options.data_dir)
+            kinds = [kind for kind in KINDS[data.task] if kind in (options.corruptions or KINDS[data.task])]
+            if data.task == "regression" and data.outputs == 1:  # nothing to swap
+                kinds = [kind for kind in kinds if kind != "pairflip"]
+            rows = min(options.rows or bench.rows, len(data.train))
+            for rate in options.rates:
+                for kind in kinds if rate else ["none"]:
+                    yield Cell(name, kind, rate, seed, rows, options.epochs or bench.epochs)
 
 
-def summarise(lines: list[dict[str, Any]], near: float, harm: float, percent: int) -> dict[str, str]:
-    """What "auto" did in a group of cells."""
-    auto, known, plain = (np.maximum([line[name] for line in lines], -1) for name in ("auto", "known", "standard"))
-    off = np.array([line["pick"]["estimate"] - line["moved"] for line in lines])
-    cost = [(line["seconds"]["pick"] + line["seconds"]["auto"]) / line["seconds"]["known"] for line in lines]
-    return {
-        "mean of auto / true rate / Standard": f"{auto.mean():.3f} / {known.mean():.3f} / {plain.mean():.3f}",
-        "mean at the winner of the vote": f"{np.maximum([line['winner'] for line in lines], -1).mean():.3f}",
-        f"within {near * percent:g} of the true rate's run": f"{(auto >= known - near).sum()} of {len(lines)}",
-        "worst against the true rate's run": f"{percent * (auto - known).min():.3f}",
-        f"below Standard by more than {harm * percent:g}": f"{(auto < plain - harm).sum()}",
-        "worst against Standard": f"{percent * (auto - plain).min():.3f}",
-        "estimate: mean error, within 0.05": f"{np.abs(off).mean():.3f}, {(np.abs(off) <= 0.05).mean():.0%}",
-        "time beside the known rate's run": f"{np.median(cost):.1f}",
-        "warned": f"{sum(bool(line['pick']['warning']) for line in lines)}",
-    }
+def run_all(wanted: list[Cell], options: argparse.Namespace) -> None:
+    """All cells that have no file yet, some side by side."""
+    left = [cell for cell in wanted if not (options.out / f"{cell.key}.json").exists()]
+    print(f"{len(left)} of {len(wanted)} cells to run", flush=True)
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        tasks = {pool.submit(run, cell, options.data_dir, options.out): cell for cell in left}
+        for task in as_completed(tasks):
+            error = task.exception()
+            print(f"{tasks[task].key}  failed: {error!r}" if error else task.result(), flush=True)
 
 
 def cost(rows: int, epochs: int) -> str:
@@ -299,56 +350,39 @@ def cost(rows: int, epochs: int) -> str:
     return f"{rows} rows, {epochs} epochs: {times}; dropping {model.drop_rate_:g}"
 
 
-def cells(options: argparse.Namespace, name: str, data: DataSet) -> Iterator[Cell]:
-    epochs = options.epochs or EPOCHS.get(name, 40)
-    kinds = [kind for kind in KINDS[data.task] if not options.corruptions or kind in options.corruptions]
-    if data.task == "regression" and data.outputs < 4:  # no landmarks to confuse
-        kinds = [kind for kind in kinds if kind != "pairflip"]
-    rows = min(options.rows, len(data.train))
-    for seed in options.seeds:
-        for rate in options.rates:
-            for kind in kinds if rate else ["none"]:
-                yield Cell(name, kind, rate, seed, rows, epochs)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", choices=["digits", "mnist", "landmarks", *TABLES], default=["digits"])
+    parser.add_argument("--sets", nargs="+", choices=list(BENCHES), default=list(BENCHES))
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--corruptions", nargs="+", default=[])
     parser.add_argument("--rates", nargs="+", type=float, default=list(CORRUPTION_RATES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rows", type=int, default=12_000, help="most training rows of a set")
-    parser.add_argument("--epochs", type=int, help="60 for digits, 20 for MNIST and landmarks, 40 for tables")
-    parser.add_argument("--out", type=Path, default=Path("runs/rate.jsonl"))
-    parser.add_argument("--quick", action="store_true", help="digits, pairflip 0.3, symmetric 0.3 and clean, one seed")
+    parser.add_argument("--rows", type=int, help="most training rows, instead of the set's own")
+    parser.add_argument("--epochs", type=int, help="instead of the set's own")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time, one core each")
+    parser.add_argument("--out", type=Path, default=OUT, help="a folder, one file a cell")
+    parser.add_argument("--show", action="store_true", help="run nothing: the tables of what is there")
+    parser.add_argument("--into", type=Path, help="a page, between whose marks the tables are put")
+    parser.add_argument("--mark", default="all", help="which marks of the page")
     parser.add_argument("--cost", nargs="+", type=int, metavar="ROWS", help="time fits of so many rows")
     options = parser.parse_args()
     if options.cost:
         for rows in options.cost:
             print(cost(rows, options.epochs or 10), flush=True)
         return
-    if options.quick:
-        options.sets, options.seeds, options.rates = ["digits"], [0], [0.0, 0.3]
-        options.corruptions, options.epochs = ["symmetric", "pairflip"], 20
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
-    done, wanted = {line["key"]: line for line in lines}, []
-    for name in options.sets:
-        data = load(name, options.data_dir)
-        for cell in cells(options, name, data):
-            wanted.append(cell.key)
-            if cell.key in done:
-                continue
-            line = done[cell.key] = measure(cell, data)
-            with options.out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(
-                f"{cell.key}  auto {line['auto']:.3f} at {line['pick']['rate']:g}, true rate {line['known']:.3f}, "
-                f"Standard {line['standard']:.3f}; estimate {line['pick']['estimate']:.3f} of {line['moved']:.3f}",
-                flush=True,
-            )
-    print("\n" + "\n".join(markdown([done[key] for key in wanted])))
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.show:
+        run_all(list(cells(options)), options)
+    lines = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
+    chosen = [
+        line
+        for line in lines
+        if line["data"] in options.sets and line["seed"] in options.seeds and line["rate"] in options.rates
+    ]
+    tables = "\n".join(markdown(chosen))
+    print("\n" + tables)
+    if options.into:
+        insert(tables, options.into, options.mark)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ The processes are this file, run as a script: each works through all cases on it
 import copy
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from gradsieve import ranks
-from gradsieve.errors import InputError
+from gradsieve.counts import keep_count
+from gradsieve.errors import GradsieveError, InputError
 from gradsieve.methods import METHODS
+from gradsieve.ranks.collectives import kinds_of
 from gradsieve.selection import keep_smallest
 
 WORLDS = (2, 4)
@@ -34,14 +37,31 @@ STEPS = {  # name of the case: method, options, rate
     "prl-l, balanced": ("prl-l", {"balanced": True}, 0.3),
     "prl-l, one row left": ("prl-l", {}, 0.999),
     "prl-g": ("prl-g", {}, 0.3),
+    "co-prl-g": ("co-prl-g", {}, 0.3),
     "co-prl-l": ("co-prl-l", {}, 0.3),
     "co-teaching": ("co-teaching", {"passes": "index"}, 0.3),
     "decouple": ("decouple", {}, 0.3),
     "min-sgd": ("min-sgd", {}, 0.0),
+    "min-sgd, groups": ("min-sgd", {"group": 7}, 0.0),
+    "sever": ("sever", {}, 0.3),
+    "coordinate-median": ("coordinate-median", {}, 0.0),
+    "bootstrap": ("bootstrap", {}, 0.0),
     "ignormclip": ("ignormclip", {"norm": 0.5}, 0.0),
     "normclip": ("normclip", {"norm": 0.1}, 0.0),
 }
-ROW_GRADIENTS = ("prl-g", "ignormclip")  # these need at least one row on every rank
+CHOOSING = [case for case in STEPS if METHODS[STEPS[case][0]].drops_rows or case == "decouple"]
+NORMED = {  # the same, for a network with BatchNorm over all ranks
+    "standard": ("standard", {}, 0.0),
+    "prl-l": ("prl-l", {}, 0.3),
+    "prl-l, index": ("prl-l", {"passes": "index"}, 0.3),
+    "prl-l, train form": ("prl-l", {"scoring": "train"}, 0.3),
+    "prl-l, one row left": ("prl-l", {}, 0.95),
+    "prl-g": ("prl-g", {}, 0.3),
+    "co-teaching": ("co-teaching", {}, 0.3),
+    "decouple": ("decouple", {}, 0.3),
+    "ignormclip": ("ignormclip", {"norm": 0.5}, 0.0),
+    "sever": ("sever", {}, 0.3),
+}
 
 
 def random_batch(seed):
@@ -88,8 +108,24 @@ class Network(nn.Module):
         return self.layers(inputs)
 
 
-def classification():
-    draw = torch.Generator().manual_seed(0)
+class Normed(nn.Module):
+    """A network whose rows meet in BatchNorm."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layers = nn.Sequential(
+            nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), nn.Tanh(), nn.Flatten(), nn.Linear(16, 8)
+        )
+        self.head = nn.Sequential(nn.BatchNorm1d(8, momentum=None), nn.ReLU(), nn.Linear(8, 3))
+        ranks.norm_over_ranks(self, "sync")
+
+    def forward(self, inputs):
+        return self.head(self.layers(inputs))
+
+
+def classification(seed=0):
+    draw = torch.Generator().manual_seed(seed)
     return torch.randn(ROWS, 6, generator=draw), torch.randint(3, (ROWS,), generator=draw)
 
 
@@ -113,6 +149,7 @@ def take_step(method, networks, inputs, targets, rows, rate):
         "gradients": [
             {name: p.grad for name, p in network.named_parameters() if p.grad is not None} for network in networks
         ],
+        "buffers": [dict(network.named_buffers()) for network in networks],
     }
 
 
@@ -124,32 +161,113 @@ def all_cases(world, rank):
         mine = shard(len(scores), world, rank, seed)
         ties, classes = (None if values is None else values[mine] for values in (ties, classes))
         found[f"kept {seed}"] = keep_smallest(scores[mine], rate, ties=ties, classes=classes) + mine.start
+        if classes is None:
+            found[f"radix {seed}"] = ranks.keep_by_radix(scores[mine], ties, keep_count(rate, len(scores))) + mine.start
     networks = [Network(seed) for seed in range(2)]
     for case, (name, options, rate) in STEPS.items():
         method = METHODS[name](F.cross_entropy, **options)
         step = partial(take_step, method, networks[: method.networks], *classification(), rate=rate)
         found[f"step {case}"] = step(rows=uneven(world, rank))
-        if name not in ROW_GRADIENTS:
-            last_alone = slice(0, ROWS) if rank == world - 1 else slice(0, 0)
-            found[f"empty {case}"] = step(rows=last_alone)
+        last_alone = slice(0, ROWS) if rank == world - 1 else slice(0, 0)
+        found[f"empty {case}"] = step(rows=last_alone)
+        if case in CHOOSING:
+            doubles = [copy.deepcopy(network).double() for network in networks[: method.networks]]
+            found[f"batches {case}"] = [kept_of(method, doubles, seed, rate, world, rank) for seed in range(BATCHES)]
+    normed = [Normed(seed).double() for seed in range(2)]
+    for case, (name, options, rate) in NORMED.items():
+        method = METHODS[name](F.cross_entropy, **options)
+        inputs, targets = classification()
+        step = partial(take_step, method, normed[: method.networks], inputs.double(), targets, rate=rate)
+        found[f"normed {case}"] = step(rows=uneven(world, rank))
+        found[f"normed empty {case}"] = step(rows=slice(0, ROWS) if rank == world - 1 else slice(0, 0))
     for rows_of_first in (30, 12):
         for name in ("prl-l", "prl-g", "spl"):
             rows = corrupt_first(world, rank, rows_of_first)
             found[f"corrupt {rows_of_first} {name}"] = take_step(
                 METHODS[name](F.mse_loss), networks[:1], *corrupted_regression(), rows, 0.2
             )
+    with ranks.alone():
+        found["corrupt, rank by rank"] = take_step(
+            METHODS["prl-l"](F.mse_loss), networks[:1], *corrupted_regression(), corrupt_first(world, rank, 30), 0.2
+        )
     agreed = [networks[0], networks[0]]
     found["agreed"] = take_step(
         METHODS["decouple"](F.cross_entropy), agreed, *classification(), uneven(world, rank), 0.3
     )
+    found["many"] = keep_many(world, rank)
     found["total"] = ranks.total(rank + 1, torch.device("cpu"))
-    found["refusals"] = {name: refusal(name, networks[0]) for name in ("sever", "coordinate-median")}
+    found["refusals"] = {name: refusal(name, normed[0]) for name in TRAIN_FORM}
+    found["saturated"] = saturated(networks[0], uneven(world, rank))
+    found["spoken"] = spoken(rank)
     return found
 
 
+def kept_of(method, networks, seed, rate, world, rank):
+    """The rows that each network keeps of a random batch, cut anywhere."""
+    inputs, targets = classification(seed)
+    rows = shard(ROWS, world, rank, seed)
+    see = method.train_look if method.passes_of(networks) == "index" else method.look
+    looks = [see(network, inputs[rows].double(), targets[rows]) for network in networks]
+    return [kept + rows.start for kept in method.choose(looks, targets[rows], rate)]
+
+
+def many_scores():
+    """More rows than are gathered, with ties."""
+    draw = torch.Generator().manual_seed(0)
+    return torch.rand(150_000, generator=draw).round(decimals=3), torch.rand(150_000, generator=draw)
+
+
+def keep_many(world, rank):
+    scores, ties = many_scores()
+    mine = shard(len(scores), world, rank, 0)
+    return keep_smallest(scores[mine], 0.3, ties=ties[mine]) + mine.start
+
+
+def saturated(network, rows):
+    """Absolute errors: nearly all gradients are equal, and the loss decides."""
+    inputs, targets = corrupted_regression()
+    return take_step(METHODS["prl-l"](F.l1_loss), [network], inputs, targets, rows, 0.4)
+
+
+def spoken(rank):
+    """What ranks tell each other."""
+
+    def fails_on_last():
+        if rank == ranks.world_size() - 1 and rank:
+            raise InputError("no such file")
+        return rank
+
+    def told(action):
+        try:
+            return action()
+        except GradsieveError as error:
+            return {"message": str(error), "quiet": getattr(error, "quiet", False)}
+
+    tensors = {"a": torch.arange(3) + rank, "b": torch.full((2, 2), float(rank)), "c": torch.tensor(rank == 0)}
+    return {
+        "from first": ranks.from_first({"rank": rank}),
+        "agreed": told(lambda: ranks.agreed(lambda: rank)),
+        "failed": told(fails_on_last if ranks.world_size() == 1 else partial(ranks.agreed, fails_on_last)),
+        "unlike": told(partial(ranks.require_alike, "a run", {"epochs": 3, "seed": rank // 2})),
+        "tensors": ranks.tensors_from_first(tensors, kinds_of(tensors)),
+        "gathered": ranks.gather_tensors(tensors),
+        "largest": ranks.largest([rank, 5 - rank]),
+        "alone": alone_total(rank),
+    }
+
+
+def alone_total(rank):
+    with ranks.alone():
+        return [ranks.total(rank, torch.device("cpu")), ranks.world_size(), ranks.rank()]
+
+
+TRAIN_FORM = ("sever", "coordinate-median", "prl-g", "ignormclip")
+
+
 def refusal(name, network):
+    options = {} if name == "coordinate-median" else {"scoring": "train"}
     try:
-        METHODS[name](F.mse_loss).require(network, 8, torch.device("cpu"))
+        METHODS[name](F.mse_loss, **options).require(network, 8, torch.device("cpu"))
     except InputError as error:
         return str(error)
     return None
@@ -176,13 +294,14 @@ def folder(tmp_path_factory):
     """Where the ranks saved what they found."""
     folder = tmp_path_factory.mktemp("ranks")
     commands = [[sys.executable, __file__, str(rank), str(folder)] for rank in range(max(WORLDS))]
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+    processes = [subprocess.Popen(command) for command in commands]  # pytest shows what they say
     try:
-        errors = [process.communicate(timeout=250)[1] for process in processes]
+        while any(process.poll() is None for process in processes):
+            assert not any(process.poll() for process in processes), "a rank failed; the others would wait for it"
+            time.sleep(0.05)
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(errors)
     return folder
 
 
@@ -193,7 +312,7 @@ def together(request, folder):
     return [torch.load(folder / f"{rank} of {world}.pt", weights_only=True) for rank in range(world)]
 
 
-def assert_same_step(case, alone, together):
+def assert_same_step(case, alone, together, tolerance=1e-6):
     expected, parts = alone[case], [rank[case] for rank in together]
     for network, kept in enumerate(expected["kept"]):
         assert torch.cat([part["kept"][network] for part in parts]).tolist() == kept.tolist()
@@ -202,23 +321,52 @@ def assert_same_step(case, alone, together):
         for found, wanted in zip(part["gradients"], expected["gradients"], strict=True):
             assert found.keys() == wanted.keys()
             for name in wanted:
-                torch.testing.assert_close(found[name], wanted[name], rtol=1e-6, atol=1e-6)
+                torch.testing.assert_close(found[name], wanted[name], rtol=tolerance, atol=tolerance)
+        for found, wanted in zip(part["buffers"], expected["buffers"], strict=True):
+            torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+        assert_same_bits(part["gradients"], parts[0]["gradients"])
+
+
+def assert_same_bits(found, wanted):
+    """Ranks that update alike stay alike."""
+    for own, first in zip(found, wanted, strict=True):
+        assert all(own[name].equal(first[name]) for name in first)
 
 
 @pytest.mark.parametrize("seed", range(BATCHES))
 def test_the_ranks_keep_the_rows_that_one_process_keeps(seed, alone, together):
     assert torch.cat([rank[f"kept {seed}"] for rank in together]).tolist() == alone[f"kept {seed}"].tolist()
+    if f"radix {seed}" in alone:
+        assert torch.cat([rank[f"radix {seed}"] for rank in together]).tolist() == alone[f"kept {seed}"].tolist()
 
 
 @pytest.mark.parametrize("case", STEPS)
 def test_uneven_shards_give_the_gradient_of_one_process(case, alone, together):
     assert_same_step(f"step {case}", alone, together)
-    assert (
-        alone[f"step {case}"]["gradients"][0].keys() == dict(Network(0).layers.named_parameters(prefix="layers")).keys()
-    )
+    with_gradient = alone[f"step {case}"]["gradients"][0].keys()
+    if case != "coordinate-median":  # whose median of nothing is 0
+        assert with_gradient == dict(Network(0).layers.named_parameters(prefix="layers")).keys()
 
 
-@pytest.mark.parametrize("case", [case for case in STEPS if STEPS[case][0] not in ROW_GRADIENTS])
+@pytest.mark.parametrize("case", CHOOSING)
+def test_every_method_keeps_the_rows_of_one_process_on_random_batches(case, alone, together):
+    for seed, expected in enumerate(alone[f"batches {case}"]):
+        for network, kept in enumerate(expected):
+            found = torch.cat([rank[f"batches {case}"][seed][network] for rank in together])
+            assert found.tolist() == kept.tolist(), seed
+
+
+@pytest.mark.parametrize("case", NORMED)
+@pytest.mark.parametrize("shards", ["normed", "normed empty"])
+def test_batchnorm_over_all_ranks_gives_the_step_of_one_process(case, shards, alone, together):
+    assert_same_step(f"{shards} {case}", alone, together, tolerance=1e-10)
+
+
+def test_equal_scores_are_told_apart_as_in_one_process(alone, together):
+    assert_same_step("saturated", alone, together)
+
+
+@pytest.mark.parametrize("case", STEPS)
 def test_all_rows_on_one_rank_give_the_gradient_of_one_process(case, alone, together):
     assert_same_step(f"empty {case}", alone, together)
 
@@ -226,12 +374,17 @@ def test_all_rows_on_one_rank_give_the_gradient_of_one_process(case, alone, toge
 @pytest.mark.parametrize("name", ["prl-l", "prl-g", "spl"])
 @pytest.mark.parametrize("rows_of_first", [30, 12])
 def test_corrupted_rows_that_sit_together_on_one_rank_are_all_dropped(name, rows_of_first, alone, together):
-    """Trimming per rank would keep 6 of these 12. Where they are all that a rank has, it trains on nothing."""
+    """Where they are all that a rank has, it trains on nothing."""
     case = f"corrupt {rows_of_first} {name}"
     kept = torch.cat([rank[case]["kept"][0] for rank in together]).tolist()
     assert kept == [row for row in range(ROWS) if row not in CORRUPT]
     assert len(together[0][case]["kept"][0]) == rows_of_first - 12
     assert_same_step(case, alone, together)
+
+
+def test_trimming_rank_by_rank_would_keep_half_of_them(together):
+    kept = torch.cat([rank["corrupt, rank by rank"]["kept"][0] for rank in together]).tolist()
+    assert len(set(kept) & set(CORRUPT)) == 6
 
 
 def test_a_step_without_rows_leaves_no_gradient_on_any_rank(together):
@@ -240,13 +393,47 @@ def test_a_step_without_rows_leaves_no_gradient_on_any_rank(together):
         assert rank["agreed"]["gradients"] == [{}, {}]
 
 
-def test_methods_that_compare_gradients_refuse_several_ranks(alone, together):
-    assert alone["refusals"] == {"sever": None, "coordinate-median": None}
+def test_rows_cannot_be_told_apart_behind_batchnorm_over_all_ranks(alone, together):
+    assert set(alone["refusals"].values()) == {None}
     for rank in together:
         for name, message in rank["refusals"].items():
-            assert message == (
-                f"{name} needs the gradients of all rows in one process. Use prl-l or prl-g over several ranks."
-            )
+            assert message.startswith(f"{name} takes each row's gradient in train form, where BatchNorm over all ranks")
+            assert "batchnorm 'local'" in message
+
+
+def test_what_the_first_rank_says_holds_for_all(together):
+    for rank in together:
+        assert rank["spoken"]["from first"] == {"rank": 0}
+        tensors = rank["spoken"]["tensors"]
+        assert tensors["a"].tolist() == [0, 1, 2]
+        assert tensors["b"].tolist() == [[0, 0], [0, 0]]
+        assert tensors["c"].item() is True
+        assert [each["a"].tolist()[0] for each in rank["spoken"]["gathered"]] == list(range(len(together)))
+        assert rank["spoken"]["largest"] == [len(together) - 1, 5]
+
+
+def test_where_one_rank_fails_all_stop_and_the_first_says_why(together):
+    last = len(together) - 1
+    for number, rank in enumerate(together):
+        assert rank["spoken"]["agreed"] == number
+        assert rank["spoken"]["failed"] == {"message": f"rank {last}: no such file", "quiet": number > 0}
+
+
+def test_ranks_of_different_runs_are_refused(together):
+    if len(together) < 4:
+        return
+    message = "rank 2 has a run of its own (seed is 1 there, 0 here). Start all ranks alike."
+    assert [rank["spoken"]["unlike"] for rank in together] == [{"message": message, "quiet": n > 0} for n in range(4)]
+
+
+def test_a_block_may_be_each_ranks_own_affair(together):
+    assert [rank["spoken"]["alone"] for rank in together] == [[number, 1, 0] for number in range(len(together))]
+
+
+def test_more_rows_than_are_gathered_are_told_apart_by_histograms(alone, together):
+    scores, ties = many_scores()
+    assert scores.nbytes + ties.nbytes > ranks.MOST_GATHERED
+    assert torch.cat([rank["many"] for rank in together]).equal(alone["many"])
 
 
 def test_counts_add_up(alone, together):
@@ -258,7 +445,7 @@ def test_without_ranks_every_function_is_the_identity():
     values = [torch.arange(3), torch.ones(3)]
     gathered = ranks.gather_rows(values)
     assert all(found is given for found, given in zip(gathered.values, values, strict=True))
-    assert (gathered.start, gathered.rows, ranks.world_size()) == (0, 3, 1)
+    assert (gathered.start, gathered.rows, gathered.sizes, ranks.world_size()) == (0, 3, [3], 1)
 
 
 if __name__ == "__main__":

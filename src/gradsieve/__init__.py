@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradsieve.choosing.rates import estimate_rate
+    from gradsieve.choosing.estimate import estimate_rate
     from gradsieve.choosing.scorer import noisy_score, rank_models
     from gradsieve.choosing.vote import Choice, choose
     from gradsieve.corruptions import CORRUPTIONS
@@ -44,7 +44,7 @@ _PLACES = {
     "RobustRegressor": "gradsieve.estimators.estimator",
     "Run": "gradsieve.training.run",
     "choose": "gradsieve.choosing.vote",
-    "estimate_rate": "gradsieve.choosing.rates",
+    "estimate_rate": "gradsieve.choosing.estimate",
     "keep_smallest": "gradsieve.selection",
     "loss_gradient_norm": "gradsieve.scores.loss_gradient",
     "make_run": "gradsieve.training.run",

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,15 +99,18 @@ def train(
     augment: Annotated[str, typer.Option(help="none, or crop-flip for images.")] = "none",
     engine: Annotated[str, typer.Option(help="auto, plain or captured (each step one CUDA graph).")] = "auto",
     compile: Annotated[str, typer.Option(help="torch.compile: auto (where it pays back), on or off.")] = "auto",
+    batchnorm: Annotated[str, typer.Option(help="Over several ranks: sync, as one rank has it, or local.")] = "sync",
     bounds: Annotated[bool, typer.Option("--bounds", help="Measure the gradient's error beside its bound.")] = False,
     save_every: Annotated[float, typer.Option(help="Seconds between two resumable states.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print result.json instead of words.")] = False,
 ) -> None:
     """Train one network (or two) on corrupted targets, test on clean ones, and leave a folder with all of it."""
+    from gradsieve import ranks
     from gradsieve.training.loop import Interrupted, run_label, train
     from gradsieve.training.run import make_run
 
-    run = make_run(
+    ready = partial(
+        make_run,
         data,
         method,
         corruption=corruption,
@@ -131,13 +135,19 @@ def train(
         augment=augment,
         engine=engine,
         compile=compile,
+        batchnorm=batchnorm,
     )
-    folder = out or Path("runs") / f"{run_label(run)}-seed{seed}".replace(" ", "-").replace(":", ".")
-    try:
-        result = train(run, folder, resume=resume, save_every=save_every, bounds=bounds, show=not as_json)
-    except Interrupted as stop:
-        typer.echo(f"{stop}. The same command with --resume goes on from there.", err=True)
-        raise typer.Exit(130) from None
+    with ranks.joined(device):
+        run, is_first = ranks.agreed(ready), ranks.is_first()
+        folder = out or Path("runs") / f"{run_label(run)}-seed{seed}".replace(" ", "-").replace(":", ".")
+        try:
+            result = train(run, folder, resume=resume, save_every=save_every, bounds=bounds, show=not as_json)
+        except Interrupted as stop:
+            if is_first:
+                typer.echo(f"{stop}. The same command with --resume goes on from there.", err=True)
+            raise typer.Exit(130) from None
+    if not is_first:
+        return
     if as_json:
         typer.echo(json.dumps(result.summary, indent=2))
         return
@@ -149,7 +159,7 @@ def train(
 
 @app.command()
 def fit(
-    data: Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file, or a folder of class folders.")],
+    data: Annotated[Path, typer.Argument(help="CSV, Parquet, Arrow, NPZ; or a folder of shards or class folders.")],
     out: Annotated[Path, typer.Option(help="Folder for the model; nothing in it is code.")],
     target: Target = None,
     task: TaskName = None,
@@ -158,29 +168,42 @@ def fit(
     method: MethodName = DEFAULT_METHOD,
     drop_rate: RateOrAuto = "0.2",
     epochs: Annotated[int, typer.Option()] = 100,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a step, at most; up to 256 if not given.")] = None,
     seed: FitSeed = 0,
     device: Device = "auto",
+    stream: Annotated[bool | None, typer.Option(help="Read Parquet and Arrow as they pass; above 1 GB anyway.")] = None,
+    bad_rows: Annotated[str, typer.Option(help="Rows that cannot be read in a stream: stop or skip.")] = "stop",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stream from where the folder stands.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a network to your own file, and list the rows whose targets look wrong."""
     from gradsieve.estimators.progress import lines
     from gradsieve.files.fit import fit_file
+    from gradsieve.training.interrupt import Interrupted
 
-    summary = fit_file(
-        data,
-        target or [],
-        out,
-        task=task,  # type: ignore[arg-type]  # checked there
-        ignore=ignore or [],
-        categorical=categorical or [],
-        method=method,
-        drop_rate=rate_or_auto(drop_rate),
-        epochs=epochs,
-        seed=seed,
-        device=device,
-        note=lambda text: typer.echo(text, err=True),
-        tell=lines(method, epochs, sys.stderr),
-    )
+    try:
+        summary = fit_file(
+            data,
+            target or [],
+            out,
+            task=task,  # type: ignore[arg-type]  # checked there
+            ignore=ignore or [],
+            categorical=categorical or [],
+            method=method,
+            drop_rate=rate_or_auto(drop_rate),
+            epochs=epochs,
+            batch_size="auto" if batch_size is None else batch_size,
+            seed=seed,
+            device=device,
+            stream=stream,
+            bad_rows=bad_rows,  # type: ignore[arg-type]  # checked there
+            resume=resume,
+            note=lambda text: typer.echo(text, err=True),
+            tell=lines(method, epochs, sys.stderr),
+        )
+    except Interrupted as stop:
+        typer.echo(f"{stop}. The same command with --resume goes on from there.", err=True)
+        raise typer.Exit(130) from None
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
         return
@@ -197,10 +220,57 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; printed if not given.")] = None,
 ) -> None:
     """Predict from a file with a model that gradsieve fit made."""
-    from gradsieve.files.fit import predict_file
+    from gradsieve.files.fit import predictions, write_predictions
 
-    text = predict_file(model, data, out)
-    typer.echo(str(out) if out else text, nl=out is not None)
+    if out is None:
+        for piece in predictions(model, data):
+            typer.echo(piece, nl=False)
+        return
+    write_predictions(model, data, out)
+    typer.echo(str(out))
+
+
+@app.command()
+def sweep(
+    data: Annotated[Path, typer.Argument(help="A file as for fit.")],
+    out: Annotated[Path, typer.Option(help="Folder of the sweep; the same command goes on from there.")],
+    target: Target = None,
+    task: TaskName = None,
+    ignore: Ignored = None,
+    categorical: Categorical = None,
+    trials: Annotated[int, typer.Option(help="Settings to try.")] = 30,
+    space: Annotated[str | None, typer.Option(help="module:function of yours, trial -> settings.")] = None,
+    method: MethodName = DEFAULT_METHOD,
+    epochs: Annotated[int, typer.Option()] = 50,
+    seed: FitSeed = 0,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Search the settings of a fit, judged by held-out rows that are as wrong as the others; then fit the best."""
+    from gradsieve.experiments.sweep import default_space, sweep_file
+    from gradsieve.registry import import_object
+
+    result = sweep_file(
+        data,
+        target or [],
+        out,
+        trials=trials,
+        space=import_object(space) if space else default_space,
+        task=task,  # type: ignore[arg-type]  # checked there
+        ignore=ignore or [],
+        categorical=categorical or [],
+        method=method,
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        note=lambda text: typer.echo(text, err=True),
+    )
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    sure = "" if result["decided"] else ", but the rows hardly tell"
+    way = f"Predict with: gradsieve predict {out / 'model'} FILE"
+    typer.echo(f"best of {result['trials']}: {result['settings']}{sure}. {way}")
 
 
 @app.command()
@@ -212,7 +282,9 @@ def audit(
     ignore: Ignored = None,
     categorical: Categorical = None,
     method: MethodName = DEFAULT_METHOD,
-    drop_rate: RateOrAuto = "0.2",
+    drop_rate: Annotated[
+        str, typer.Option(help="Share of rows to drop; learn: as many as seem wrong; auto lets held-out rows choose.")
+    ] = "learn",
     epochs: Annotated[int, typer.Option()] = 50,
     seed: FitSeed = 0,
     device: Device = "auto",
@@ -292,13 +364,17 @@ def bench(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     engine: Annotated[str, typer.Option(help="plain, captured or compiled; auto: the last on a GPU.")] = "auto",
     peers: Annotated[bool, typer.Option("--peers", help="The authors' way, Opacus, torch.func beside ours.")] = False,
-    floors: Annotated[bool, typer.Option(help="The layers' products alone, and the parts of a step.")] = True,
+    floors: Annotated[bool, typer.Option(help="The layers' products alone.")] = True,
+    ranks: Annotated[str, typer.Option(help="Such as 1,2,4: over so many processes; selection's share.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """What a robust step costs on this machine, as a ratio to a plain one."""
     from gradsieve.experiments.bench import bench, find_workload
 
     chosen = [name.strip() for name in methods.split(",") if name.strip()]
+    if ranks:
+        bench_ranks(workload, chosen, ranks, as_json, batch_size, drop_rate, turns, device)
+        return
     options: dict[str, Any] = {"device": device, "engine": engine, "peers": peers, "floors": floors}
     measured = bench(find_workload(workload, batch_size), chosen, drop_rate=drop_rate, turns=turns, **options)
     if as_json:
@@ -311,6 +387,33 @@ def bench(
     Console().print(bench_table(workload, measured))
 
 
+def bench_ranks(
+    workload: str,
+    methods: list[str],
+    worlds: str,
+    as_json: bool,
+    batch_size: int | None,
+    drop_rate: float,
+    turns: int,
+    device: str,
+) -> None:
+    """The other half of ``bench``: one method, over several numbers of processes."""
+    from rich.console import Console
+
+    from gradsieve.experiments.rank_bench import rank_bench
+    from gradsieve.report.rank_table import rank_table
+
+    if len(methods) > 1 or not all(each.isdigit() for each in listed(worlds)):
+        raise InputError(f"ranks is {worlds!r}: give numbers, such as 1,2,4, and one method at most.")
+    options: dict[str, Any] = {"batch_size": batch_size, "drop_rate": drop_rate, "turns": turns, "device": device}
+    counts = [int(each) for each in listed(worlds)]
+    measured = rank_bench(workload, counts, *methods, **options)
+    if as_json:
+        typer.echo(json.dumps(measured, indent=2))
+    else:
+        Console().print(rank_table(measured))
+
+
 @app.command()
 def reproduce(
     experiment: Annotated[str, typer.Argument(help=names(PARTS))],
@@ -320,7 +423,9 @@ def reproduce(
     preset: Annotated[str, typer.Option(help="authors, to train as their code does, or proper.")] = "authors",
     data_dir: Annotated[Path | None, typer.Option(help="Where the files of the data sets are.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the grid; a name under runs/ if not given.")] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 1,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time, in processes of their own; 1 if not given.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="ray, or ray://host:port: run there, as many as fit.")] = None,
+    gpus_per_run: Annotated[float | None, typer.Option(help="On a cluster; 0.25 lets four share a GPU.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Another length than the paper's; the report says so.")] = None,
     data: Annotated[str | None, typer.Option(help="Another data set; rows are then sym-40, linadv-30, ...")] = None,
     model_option: Annotated[Pairs | None, typer.Option(help="name=value, for example width=0.5.")] = None,
@@ -331,6 +436,7 @@ def reproduce(
     """A table or figure of the paper: run what is not finished yet, and set ours beside theirs."""
     from gradsieve.experiments.grid import Choice, read_seeds
     from gradsieve.experiments.grid_folder import default_folder
+    from gradsieve.experiments.ray_pool import read_cluster
     from gradsieve.experiments.reproduce import dry_run, reproduce
 
     choice = Choice(
@@ -345,12 +451,13 @@ def reproduce(
         device=device,
     )
     folder = out or default_folder(choice)
+    where = read_cluster(cluster, gpus_per_run) if cluster else None
     if is_dry:
-        plan = dry_run(experiment, choice, folder, jobs)
+        plan = dry_run(experiment, choice, folder, jobs, where)
         typer.echo(json.dumps(plan.to_json(), indent=1) if as_json else "\n".join(plan.lines()))
         return
     try:
-        records, failures = reproduce(experiment, choice, folder, jobs=jobs, show=not as_json)
+        records, failures = reproduce(experiment, choice, folder, jobs=jobs, show=not as_json, cluster=where)
     except KeyboardInterrupt:
         typer.echo(f"stopped. What is finished is in {folder}; the same command goes on from there.", err=True)
         raise typer.Exit(130) from None
@@ -439,7 +546,8 @@ def main() -> None:
     try:
         app()
     except GradsieveError as error:
-        typer.echo(f"error: {error}", err=True)
+        if not getattr(error, "quiet", False):  # of several ranks, the first speaks
+            typer.echo(f"error: {error}", err=True)
         sys.exit(2)
 
 

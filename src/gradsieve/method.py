@@ -132,8 +132,10 @@ class Method:
 
     def backward(self, network: nn.Module, losses: Tensor) -> Tensor:
         """Leave the gradient of the mean loss over the kept rows of all ranks in ``.grad``; return that loss."""
-        loss = losses.sum() / ranks.total(len(losses), losses.device)
-        loss.backward()
+        count = ranks.total(len(losses), losses.device)
+        loss = losses.sum() / max(1, count)
+        if count:  # else no rank has a row: no gradient, and the optimizer skips the step
+            loss.backward()
         return loss.detach()
 
     def finish(self, network: nn.Module) -> None:
@@ -162,7 +164,7 @@ class Method:
         selections = []
         for network, look, rows in zip(networks, looks, kept, strict=True):
             loss = targets.new_zeros((), dtype=torch.float32)
-            if len(rows):
+            if len(rows) or ranks.meets_ranks(network):
                 loss = self.learn(network, look, inputs, targets, rows)
             elif ranks.world_size() > 1:
                 ranks.total(0, targets.device)  # the other ranks count their rows and wait for ours
@@ -196,11 +198,12 @@ class Exchange:
         return kept[::-1]
 
 
-def one_process(name: str) -> None:
-    """For methods that compare the rows' gradients themselves: those of other ranks are not at hand."""
-    if ranks.world_size() > 1:
+def require_own_rows(name: str, network: nn.Module, form: Scoring) -> None:
+    """For methods that take each row's share of the gradient: BatchNorm over all ranks ties it to other ranks' rows."""
+    if form == "train" and ranks.meets_ranks(network):
         raise InputError(
-            f"{name} needs the gradients of all rows in one process. Use prl-l or prl-g over several ranks."
+            f"{name} takes each row's gradient in train form, where BatchNorm over all ranks mixes it with rows of "
+            "other ranks. Use scoring=eval where the method has it, batchnorm 'local', or the model option norm=group."
         )
 
 

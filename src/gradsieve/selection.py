@@ -3,7 +3,8 @@
 Every sort is stable and ties go to the smaller row index, so a selection is a function of its
 inputs alone (``topk`` is not). NaN sorts last: a row without a score is the first to go. Under
 ``torch.distributed`` there is one threshold for the global batch, so that N ranks keep the rows that
-one rank would keep: trimming per rank keeps corrupted rows that happen to sit together.
+one rank would keep: trimming per rank keeps corrupted rows that happen to sit together. It takes every row's
+score from all ranks or, of very large batches, histograms of the scores, which move less.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from gradsieve.counts import check_rate, keep_count
 from gradsieve.errors import InputError
-from gradsieve.ranks import gather_rows, world_size
+from gradsieve.ranks import MOST_GATHERED, gather_rows, keep_by_radix
 from gradsieve.tracing import compares_pairs, is_traced
 
 
@@ -43,19 +44,18 @@ def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of:
         if values is not None and values.shape != scores.shape:
             raise InputError(f"{name} has shape {tuple(values.shape)}, but scores has {tuple(scores.shape)}.")
     keys = [scores.detach(), *([] if ties is None else [ties.detach()])]
-    gathered = gather_rows([*keys, *([] if classes is None else [classes])])
-    rows = gathered.values[0].shape[0]
+    # Trimming class by class needs every row's place.
+    gathered = gather_rows([*keys, classes]) if classes is not None else gather_rows(keys, MOST_GATHERED)
+    rows = sum(gathered.sizes)
     if rows == 0:
         raise InputError("scores is empty: a batch needs at least one row.")
+    if not gathered.values:
+        return keep_by_radix(keys[0], keys[1] if ties is not None else None, count_of(rows))
     keys = gathered.values[: len(keys)]
     if classes is not None:
         place = place_in_class(keys, gathered.values[-1])
         keys = [place.masked_fill(keys[0].isnan(), torch.inf), *keys]  # not even the best of its class
-    kept = first_rows(keys, count_of(rows))
-    if world_size() == 1:
-        return kept
-    own = (kept >= gathered.start) & (kept < gathered.start + gathered.rows)
-    return kept[own] - gathered.start
+    return gathered.kept_here(first_rows(keys, count_of(rows)))
 
 
 def first_rows(keys: list[Tensor], count: int) -> Tensor:

@@ -52,5 +52,6 @@ def test_kinds_and_growth_are_measured(benchmark, monkeypatch):
     module, run = benchmark
     monkeypatch.setattr(module, "KINDS", {"uninoise": "random"})
     assert "landmarks uninoise 0.2" in run("--what", "kinds", "--rows", 200, "--epochs", 2)
-    cost = module.cost_of_audit(2000)
-    assert cost["seconds"] > 0
+    for task in ("classification", "regression"):
+        assert module.cost_of_audit(2000, task)["seconds"] > 0
+    assert "| digits | 0." in run("--what", "clean", "--rows", 300, "--epochs", 2, "--only", "digits")

@@ -1,4 +1,4 @@
-"""The benchmark of drop rates: one line a cell, none twice, and a table of all of them."""
+"""The benchmark of drop rates: one file a cell, none twice, none stopped by another, and tables of all of them."""
 
 import importlib.util
 import json
@@ -7,38 +7,120 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "rate.py"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+FEW = ["--sets", "digits", "--rows", "250", "--epochs", "2", "--rates", "0", "0.3", "--corruptions", "pairflip"]
 
 
 @pytest.fixture
 def rate(monkeypatch):
-    spec = importlib.util.spec_from_file_location("rate", FILE)
+    monkeypatch.syspath_prepend(FOLDER)
+    spec = importlib.util.spec_from_file_location("rate", FOLDER / "rate.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "rate", module)
     spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Here)
     return module
 
 
-def test_cells_are_measured_once_and_shown(rate, monkeypatch, tmp_path, capsys):
-    out = tmp_path / "rate.jsonl"
-    few = ["--rows", "250", "--epochs", "2", "--rates", "0", "0.3", "--corruptions", "pairflip", "--seeds", "0"]
-    monkeypatch.setattr(sys, "argv", ["rate.py", "--sets", "digits", *few, "--out", str(out)])
-    rate.main()
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(line["corruption"], line["rate"]) for line in lines] == [("none", 0.0), ("pairflip", 0.3)]
-    assert lines[1]["moved"] == pytest.approx(0.3)
-    assert all(len(line["test_of_rate"]) == 6 for line in lines)
-    shown = capsys.readouterr().out
+class Here:
+    """Cells one by one in this process, which a test can look into."""
+
+    def __init__(self, *options):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, function, *arguments):
+        return Done(function, arguments)
+
+
+class Done:
+    def __init__(self, function, arguments):
+        self.error = None
+        try:
+            self.text = function(*arguments)
+        except ZeroDivisionError as error:
+            self.error = error
+
+    def exception(self):
+        return self.error
+
+    def result(self):
+        return self.text
+
+
+@pytest.fixture
+def run(rate, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(rate, "as_completed", list)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["rate.py", *FEW, "--seeds", "0", "--out", str(tmp_path), *arguments])
+        rate.main()
+        return capsys.readouterr().out
+
+    return call
+
+
+def test_cells_are_measured_once_and_shown(rate, run, monkeypatch, tmp_path):
+    shown = run()
+    lines = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    assert sorted(lines) == ["digits_none_0.0_0_250_2", "digits_pairflip_0.3_0_250_2"]
+    line = lines["digits_pairflip_0.3_0_250_2"]
+    assert line["moved"] == pytest.approx(0.3)
+    assert len(line["test_of_rate"]) == 6
+    assert [len(rung["estimates"]) for rung in line["rungs"]] == [6, 6, 6]
     assert "| vote |" in shown
     assert "within 1 of the true rate's run" in shown
     monkeypatch.setattr(rate, "measure", None)
-    rate.main()  # from the file
-    assert len(out.read_text().splitlines()) == 2
-    assert capsys.readouterr().out.strip() in shown
+    again = run()  # from the files
+    assert "0 of 2 cells to run" in again
+    assert again.split("**")[1:] == shown.split("**")[1:]
+    assert run("--show").strip() in shown
 
 
-def test_real_targets_have_criteria_of_their_own(rate):
-    data = rate.DATASETS["landmarks"](None, train=250, test=20, size=16)
+def test_what_auto_picks_is_what_the_estimators_would(rate, run, tmp_path):
+    """The six networks of a cell run once, and "auto" sees no more of them than in a race of its own."""
+    run()
+    cell = rate.Cell("digits", "pairflip", 0.3, 0, 250, 2)
+    problem = rate.make_problem(cell, rate.load("digits", None))
+    from gradsieve.estimators.auto_rate import choose_rate
+
+    pick = choose_rate(problem.plan, problem.inputs, problem.targets_at, problem.network)
+    assert json.loads((tmp_path / f"{cell.key}.json").read_text())["pick"] == pick.to_json()
+
+
+def test_a_cell_that_fails_stops_no_other(rate, run, monkeypatch, tmp_path):
+    measure = rate.measure
+
+    def sometimes(cell, data):
+        return measure(cell, data) if cell.rate else 1 / 0
+
+    monkeypatch.setattr(rate, "measure", sometimes)
+    assert "digits_none_0.0_0_250_2  failed: ZeroDivisionError" in run()
+    assert [path.stem for path in tmp_path.iterdir()] == ["digits_pairflip_0.3_0_250_2"]
+
+
+def test_tables_are_put_into_a_page(rate, run, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- benchmarks/rate.py all: begin -->old<!-- benchmarks/rate.py all: end -->\nafter\n")
+    run("--into", str(page))
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| fixed 0.2 |" in text
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match="has no lines"):
+        run("--show", "--into", str(page))
+
+
+def test_real_targets_have_criteria_of_their_own(rate, monkeypatch):
+    monkeypatch.setitem(rate.BENCHES, "landmarks", rate.Bench("landmarks", "cnn", rows=250, epochs=1))
+    data = rate.load.__wrapped__("landmarks", None)
     line = rate.measure(rate.Cell("landmarks", "signflip", 0.3, 0, 250, 1), data)
-    assert set(line["picks"]) == {*rate.CRITERIA["regression"], *rate.FIXED}
+    assert set(rate.CRITERIA["regression"]) | set(rate.FIXED) < set(line["picks"])
     assert "R2" in "\n".join(rate.markdown([line]))

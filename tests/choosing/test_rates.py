@@ -51,9 +51,25 @@ def test_the_best_rate_wins_and_the_others_stop_on_the_way(best):
     assert pick.choice.name == best
     lengths = sorted(len(runner.trained) for runner in runners.values())
     assert lengths == [1, 1, 1, 2, 3, 3]
-    assert runners[best].trained == [*(share for share, _ in RUNGS), 1.0]
+    assert runners[best].trained == [share for share, _ in RUNGS]
+    assert all(abs(rate - best) < 0.25 for rate, runner in runners.items() if len(runner.trained) > 1)  # neighbours
     assert pick.margins[RATES.index(best)] == 0
     assert max(pick.margins) == 0
+
+
+def test_where_rows_cannot_tell_whether_to_drop_it_is_said():
+    """Two halves of equal size, each with a network of its own: nothing is dropped, and a warning says why."""
+    truth = np.random.default_rng(0).normal(size=(ROWS, 1))
+    given = np.where(np.arange(ROWS)[:, None] % 2, truth, -truth)
+
+    def start(rate):
+        runner = Runner(rate, rate, truth)
+        runner.truth = truth * (0 if rate == 0 else 1 if rate < 0.35 else -1)
+        return runner
+
+    pick = pick_rate(start, given)
+    assert pick.winner == pick.rate == 0
+    assert "cannot tell the drop rates 0 and" in pick.warning
 
 
 def test_equal_candidates_leave_all_rows_in():

@@ -137,7 +137,7 @@ def test_what_holds_of_every_choice(models, rows, seed):
         (np.zeros(5), np.zeros(5), {}, "shape (5,)"),
         (np.zeros((1, 5)), np.zeros(5), {}, "a choice needs two"),
         (np.zeros((2, 5)), np.zeros(4), {}, "targets have the shape (4,)"),
-        (np.zeros((2, 0)), np.zeros(0), {}, "targets have the shape (0,)"),
+        (np.zeros((2, 0)), np.zeros(0), {}, "no rows"),
         (np.zeros((2, 5, 3)), np.zeros((5, 2)), {}, "3 outputs a row, but targets 2"),
         (np.zeros((2, 5, 3)), np.zeros(5), {}, "must be integers"),
         (np.full((2, 5), np.nan), np.zeros(5), {}, "predictions[0, 0] is not finite"),

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gradsieve import RobustLoss
-from gradsieve.dropin.short import short_form, smallest
+from gradsieve.dropin.short import partition, short_form
+from gradsieve.errors import InputError
 from gradsieve.scores.loss import row_losses
 from gradsieve.scores.loss_gradient import loss_gradient_norm
 from gradsieve.selection import keep_smallest
@@ -58,7 +59,7 @@ def test_loss_gradient_and_rows_are_those_of_the_usual_way(criterion, score, dty
     loss, gradient, kept, _ = reference(criterion, score, outputs, targets, rate)
     found = trimmed(criterion, score, outputs, targets, len(kept))
     if found is not None:
-        assert torch.equal(found.kept.nonzero().squeeze(1), kept)
+        assert torch.equal(torch.from_numpy(found.kept).nonzero().squeeze(1), kept)
         assert found.loss == pytest.approx(float(loss), rel=1e-5)
         torch.testing.assert_close(found.gradient * found.scale, gradient)
 
@@ -111,7 +112,7 @@ def test_ties_and_near_ties_are_left_to_the_usual_way():
     outputs, targets = torch.tensor([[1.0], [2.0], [2.0], [3.0]]), torch.zeros(4, 1)
     assert trimmed(F.mse_loss, "gradient", outputs, targets, 2) is None
     assert trimmed(F.mse_loss, "gradient", outputs, targets, 3) is not None
-    assert smallest(np.array([1.0, 1.0 + 1e-7, 2.0]), 1) is None
+    assert partition(np.array([1.0, 1.0 + 1e-7, 2.0]), 1) is None
     assert RobustLoss(F.mse_loss, 0.5)(outputs, targets) == 2.5  # rows 0 and 1: the first of equals
 
 
@@ -143,6 +144,13 @@ def test_half_precision_and_a_target_with_a_gradient_are_not_for_it():
     targets.requires_grad_()
     RobustLoss(F.mse_loss, 0.3)(outputs, targets).backward()
     assert targets.grad.any()
+
+
+def test_a_gradient_of_the_gradient_is_refused_and_not_wrong():
+    outputs, targets = batch(F.mse_loss)
+    loss = RobustLoss(F.mse_loss, 0.3)(outputs.requires_grad_(), targets)
+    with pytest.raises(InputError, match="can be taken only once"):
+        torch.autograd.grad(loss, outputs, create_graph=True)
 
 
 def test_a_loss_that_has_judged_can_be_copied_and_saved():

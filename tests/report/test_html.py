@@ -16,14 +16,17 @@ import torch
 
 from gradsieve.audit.run import audit_run
 from gradsieve.audit.writing import write_audit
+from gradsieve.data.landmarks import draw_faces
 from gradsieve.data.scaling import standardise
 from gradsieve.errors import CheckpointError, InputError
 from gradsieve.report.findings import audit_findings, folder_findings
 from gradsieve.report.html import page
+from gradsieve.report.html_rows import POINTS
 from gradsieve.report.pictures import save_pictures
 from gradsieve.report.source_rows import LINE, read_source
 from gradsieve.report.subjects import find_folders, read_subjects
-from gradsieve.report.thumbnails import png, thumbnail
+from gradsieve.report.thumbnails import COLOURS, png, pointed, thumbnail
+from gradsieve.seeds import generator
 from gradsieve.training.folder import read_folder
 from gradsieve.training.result import read_result
 
@@ -195,6 +198,34 @@ def test_the_most_suspect_rows_come_with_pictures_or_values(made):
     assert "Nobody knows which rows are wrong" in pages["table"].text
     assert "Most suspect rows" not in pages["digits-standard"].text  # plain training scores no row,
     assert "The method standard drops no share of the rows." in pages["digits-standard"].text  # whatever its rate
+
+
+def test_landmarks_are_drawn_on_their_pictures(made):
+    """Given points always; suggested ones where there is an audit. The points of an untouched face are its own."""
+    found = next(each for each in made.subjects if each.name == "faces")
+    assert found.shown.has_points
+    assert POINTS in Page(page([found])).text
+    assert POINTS not in Page(page(made.subjects[:1])).text
+    source = read_source(found.settings)
+    _, drawn = draw_faces(60, 32, generator(0, "landmarks", "train"))
+    mean, std = source.pixels
+    right = np.flatnonzero(~source.targets.is_wrong)
+    points = torch.from_numpy(source.targets.given) * std + mean
+    assert torch.allclose(points[right].float(), drawn.flatten(1)[right], atol=1e-3)
+    plain, both = (source.show([0], each).pictures[0] for each in (None, {0: [0.0] * 10}))
+    assert plain != both
+    (audited,) = read_subjects([made.folder / "runs" / "faces"], audit=True)
+    assert audited.shown.pictures != found.shown.pictures
+
+
+def test_points_stand_where_they_are_and_at_the_edge_if_outside():
+    image = np.zeros((1, 8, 8), dtype=np.uint8)
+    pixels = pointed(image, {"orange": np.array([[2, 5]]), "blue": np.array([[1e9, -1e9], [np.nan, 0]])})
+    factor = pixels.shape[1] // 8
+    middle = (np.array([5, 2]) * factor + factor // 2).tolist()
+    assert tuple(pixels[:, middle[0], middle[1]]) == COLOURS["orange"]
+    assert tuple(pixels[:, 0, -1]) == COLOURS["blue"]
+    assert (pixels[:, factor * 5 : factor * 6, factor * 6 :] == 0).all()
 
 
 def test_side_by_side_shows_every_run_and_the_curves_of_those_that_share_data(made):

@@ -46,8 +46,9 @@ def readable(audit: Audit, column: str, values: NDArray[Any]) -> dict[str, NDArr
 
 def off_names(audit: Audit, off: NDArray[np.bool_]) -> NDArray[np.object_]:
     """The names of the outputs that are off, with semicolons between them."""
-    found = [";".join(name for name, is_off in zip(audit.names, row, strict=True) if is_off) for row in off]
-    return np.array(found, dtype=object)
+    patterns, which = np.unique(off, axis=0, return_inverse=True)  # few, however many rows
+    texts = [";".join(name for name, is_off in zip(audit.names, row, strict=True) if is_off) for row in patterns]
+    return np.array(texts, dtype=object)[which.ravel()]
 
 
 def by_class(audit: Audit) -> list[dict[str, Any]]:

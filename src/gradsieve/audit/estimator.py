@@ -33,15 +33,14 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
     else:
         given = targets.astype(np.float64).reshape(len(targets), -1)
         names, outputs = output_names(y, given.shape[1]), fitted.predict(X).reshape(given.shape)
-    judged = ~np.isnan(fitted.row_scores_)  # rows of weight 0 are not
     return judge(
         fitted._task,
         names,
         given,
         read_outputs(fitted._task, given, outputs),
         fitted.row_scores_,
-        seen=judged.astype(np.int64),  # the estimator keeps its verdict, not its history
-        dropped=(judged & ~fitted.kept_).astype(np.int64),
+        seen=fitted.times_seen_,
+        dropped=fitted.times_dropped_,
         method=fitted.method,
         run=name,
     )

@@ -17,7 +17,7 @@ from gradsieve.audit.writing import whole_file
 from gradsieve.data import Rows, Task
 from gradsieve.data.table import read_csv
 from gradsieve.errors import InputError
-from gradsieve.estimators.fitting import DROP_RATE, make_trainer, mean_outputs
+from gradsieve.estimators.fitting import DROP_RATE, LEARN, make_trainer, mean_outputs
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.files.fit import Prepared, plan_fit, prepare
 from gradsieve.methods import DEFAULT_METHOD
@@ -35,7 +35,7 @@ def audit_file(
     ignore: Sequence[str] = (),
     categorical: Sequence[str] = (),
     method: str = DEFAULT_METHOD,
-    drop_rate: float | str = DROP_RATE,
+    drop_rate: float | str = LEARN,
     epochs: int = EPOCHS,
     seed: int = 0,
     device: str = "auto",
@@ -44,11 +44,12 @@ def audit_file(
 ) -> Audit:
     """Fit a network as ``gradsieve fit`` does, and audit the rows that have a target. Nothing is written.
 
-    ``drop_rate="auto"`` lets held-out rows choose the share to drop.
+    ``drop_rate="learn"`` drops as many rows as seem wrong on the way; "auto" lets held-out rows choose the share.
     """
     prepared = prepare(data, targets, task, ignore, categorical, note)
-    options = {"method": method, "epochs": epochs, "seed": seed, "device": device}
-    plan, _, make_network = plan_fit(prepared, drop_rate, note, **options)
+    learns = drop_rate == LEARN
+    options = {"method": method, "epochs": epochs, "seed": seed, "device": device, "learns_rate": learns}
+    plan, _, make_network = plan_fit(prepared, DROP_RATE if learns else drop_rate, note, **options)
     learnt = prepared.targets
     scaled = learnt.scaled(prepared.given, plan.used_rate > 0)
     rows = Rows(torch.from_numpy(prepared.inputs), torch.from_numpy(scaled))

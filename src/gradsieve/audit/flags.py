@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.audit.kinds import Explained
-from gradsieve.audit.scatter import Array
 from gradsieve.methods import METHODS
 from gradsieve.methods.prl_l import PRLL
+from gradsieve.mistakes.kinds import Explained
+from gradsieve.mistakes.scatter import Array
+from gradsieve.mistakes.share import LARGEST_SCORE
 
-LARGEST_SCORE = math.sqrt(2)  # of the loss-layer gradient of cross-entropy: sure of one class where another is given
-DOUBT = 0.01  # added to a chance: among rows that are surely right, those that lie farther off still come first
+DOUBT = 0.2  # added to a chance: among rows that are surely right, those that lie farther off still come first
 
 
 class Ranking(NamedTuple):
@@ -38,12 +37,13 @@ def rank_classes(mean_score: Array, given: NDArray[Any], suggested: NDArray[Any]
 
 
 def rank_targets(mean_score: Array, explained: Explained) -> Ranking:
-    """Amounts: by the mean score and the final distance together, their geometric mean, times the odds of being wrong.
+    """Amounts: by the geometric mean of the mean score and the final distance, times the chance of being wrong.
 
     A network learns amounts slowly, so that early scores say little; it learns wrong ones by heart late, if at all.
-    Flagged are as many rows as are more likely wrong than right.
+    Flagged are as many rows as are likelier wrong than right.
     """
-    chance = 1 / (1 + np.exp(-np.clip(explained.odds, -500, 500)))
-    scores = np.sqrt(mean_score * explained.distance) * (chance + DOUBT)
-    wrong = int((explained.odds > 0)[~np.isnan(mean_score)].sum())
+    chance = 1 / (1 + np.exp(-np.clip(explained.odds, -50, 50)))
+    scores = np.sqrt(mean_score * explained.distance)
+    scores *= chance + DOUBT
+    wrong = int(((explained.odds > 0) & ~np.isnan(mean_score)).sum())
     return Ranking(scores, wrong, "rows that a mistake explains better than the errors of the network")

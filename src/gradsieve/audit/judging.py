@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from gradsieve.audit.flags import rank_classes, rank_targets
-from gradsieve.audit.kinds import explain
 from gradsieve.audit.result import Audit
-from gradsieve.audit.scatter import off_outputs, residual_scale
 from gradsieve.audit.suspicion import ranks, suspicion
 from gradsieve.data import Task
+from gradsieve.mistakes.kinds import KINDS, explain
+from gradsieve.mistakes.scatter import off_outputs, residual_scale
+from gradsieve.mistakes.share import score as loss_layer_score
 from gradsieve.training.ledger import Ledger
 
 
@@ -28,10 +29,8 @@ class Answers(NamedTuple):
 
 def read_outputs(task: Task, given: NDArray[Any], outputs: NDArray[Any]) -> Answers:
     """The answers in (N, K) probabilities or (N, q) predictions, for rows with ``given`` targets."""
-    is_classes = task == "classification"
-    wanted = given[:, None] == np.arange(outputs.shape[1]) if is_classes else given
-    score = np.linalg.norm(outputs - wanted, axis=1).astype(np.float32)
-    if not is_classes:
+    score = loss_layer_score(task, given, outputs).astype(np.float32)
+    if task == "regression":
         return Answers(outputs, None, score)
     return Answers(outputs.argmax(1).astype(np.int32), outputs.max(1).astype(np.float32), score)
 
@@ -72,15 +71,19 @@ def judge(
         ranking = rank_targets(mean_score, explained)
     rank = ranks(ranking.scores)
     flagged = (rank <= ranking.flagged) & ~np.isnan(ranking.scores)
+    suspect, source = suspicion(ranking.scores, int(flagged.sum())), ranking.source
+    del ranking  # as long as the rows, and so are others to come
     off = kind = None
     if explained is not None:
         off = off_outputs(given, answers.suggested, residual_scale(given, answers.suggested, ~flagged))
-        kind = np.where(flagged, explained.kind, "")
+        words = np.array([*KINDS, ""], dtype=object)
+        kind = words[np.where(flagged, explained.number, np.int8(-1))]
+        del explained
     return Audit(
         task=task,
         names=names,
         row=np.arange(len(given)) if row is None else row,
-        suspicion=suspicion(ranking.scores, int(flagged.sum())),
+        suspicion=suspect,
         rank=rank,
         flagged=flagged,
         given=given,
@@ -92,7 +95,7 @@ def judge(
         off=off,
         kind=kind,
         rate=float(flagged.mean()) if len(flagged) else 0.0,
-        rate_source=ranking.source,
+        rate_source=source,
         method=method,
         run=run,
         files=files,

@@ -38,7 +38,6 @@ class Audit:
     rate_source: str  # where it comes from, in words
     method: str
     run: str  # the name of the run or file
-    histories: NDArray[np.float32] | None = None  # (E, N) scores by epoch, where they were recorded
     files: NDArray[np.object_] | None = None  # (N,) the rows' own files, for images
 
     def __len__(self) -> int:

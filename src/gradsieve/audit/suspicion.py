@@ -28,17 +28,20 @@ def suspicion(scores: Array, flagged: int) -> Array:
     """
     between = threshold(scores, flagged)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        found = 1 / (1 + between / scores)
+        found = between / scores
+        found += 1
+        np.reciprocal(found, out=found)  # in place: there may be many rows
     found[scores == np.inf] = 1.0
-    return np.nan_to_num(found, nan=0.0)
+    return np.nan_to_num(found, copy=False, nan=0.0)
 
 
 def threshold(scores: Array, flagged: int) -> float:
     """Half way between the ``flagged`` largest scores and the others."""
-    known = np.sort(scores[np.isfinite(scores)])
+    known = scores[np.isfinite(scores)]
+    known.sort()
     if not len(known):
         return 1.0
-    place = min(max(len(scores[~np.isnan(scores)]) - flagged, 0), len(known))  # so many finite scores lie below
+    place = min(max(int((~np.isnan(scores)).sum()) - flagged, 0), len(known))  # so many finite scores lie below
     below = known[place - 1] if place else 0.0
     above = known[place] if place < len(known) else 3 * known[-1]
     return float((below + above) / 2)

@@ -93,13 +93,6 @@ def choose(
     )
 
 
-def rank(predictions: ArrayLike, targets: ArrayLike, prefer: Prefer, weights: ArrayLike | None = None) -> Tally:
-    """As `choose`, without asking how sure that is, which takes longer than the vote itself."""
-    answers, given = read_rows(predictions, targets)
-    count, rows = answers.shape[:2]
-    return tally(cast(answers, given, read_weights(weights, rows)), np.ones(rows), count, prefer)
-
-
 def resamples(rows: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """How often each row is drawn in each of many draws of ``rows`` rows, with replacement: the bootstrap."""
     random = np.random.default_rng(seeds.derive(seed, "resamples"))
@@ -164,8 +157,12 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
         raise InputError(
             f"predictions have the shape {answers.shape}, but must be (models, rows) or (models, rows, k)."
         )
-    if given.ndim not in (1, 2) or answers.shape[1] != len(given) or not len(given):
+    if given.ndim not in (1, 2) or answers.shape[1] != len(given):
         raise InputError(f"targets have the shape {given.shape}, but predictions are of {answers.shape[1]} rows.")
+    if not len(given):
+        raise InputError(
+            "There are no rows: predictions and targets are empty. Hold some rows out, so that they can vote."
+        )
     if not np.isfinite(answers).all():
         model, row = np.argwhere(~np.isfinite(answers))[0, :2]
         raise InputError(f"predictions[{model}, {row}] is not finite. Leave a model that has diverged out.")

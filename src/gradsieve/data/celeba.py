@@ -14,7 +14,7 @@ from torch import Tensor
 from gradsieve.data.dataset import DataSet, Recipe, Rows, Source
 from gradsieve.data.files import find
 from gradsieve.data.landmarks import OUTPUT_NAMES
-from gradsieve.data.scaling import standardise_targets
+from gradsieve.data.scaling import mean_and_std, standardise_targets
 from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError, MissingExtraError
 
@@ -36,8 +36,8 @@ def load_celeba(
     folder: Path | None = None, size: int = 64, train: int | None = None, test: int | None = None
 ) -> DataSet:
     """Partition 0 to train on and 2 to test on, or no more than their first ``train`` and ``test`` rows."""
-    parts = load_partitions(folder, size, train=train, validation=0, test=test)
-    return DataSet("regression", parts.train, parts.test, OUTPUT_NAMES)
+    parts, pixels = _read_partitions(folder, size, (train, 0, test))
+    return DataSet("regression", parts.train, parts.test, OUTPUT_NAMES, pixels)
 
 
 def load_partitions(
@@ -48,13 +48,20 @@ def load_partitions(
     test: int | None = None,
 ) -> Partitions:
     """uint8 images (N, 3, size, size) and landmarks (N, 10) standardised on train, at most so many rows each."""
+    return _read_partitions(folder, size, (train, validation, test))[0]
+
+
+def _read_partitions(
+    folder: Path | None, size: int, limits: Sequence[int | None]
+) -> tuple[Partitions, tuple[Tensor, Tensor]]:
+    """The partitions, and the mean and standard deviation of the landmarks of train in pixels."""
     check_count("size", size, least=1)
     root = find("celeba", folder, LAYOUT, LIST, f"celeba/{LIST}").parent
     landmarks = _read_landmarks(root / LIST)
     partition = _read_list(find("celeba", root, LAYOUT, PARTITION), columns=1)
     images = find("celeba", root, LAYOUT, IMAGES)
     inputs, targets = [], []
-    for number, limit in enumerate((train, validation, test)):
+    for number, limit in enumerate(limits):
         if limit is not None:
             check_count(Partitions._fields[number], limit, least=1 if number == 0 else 0)
         names = [name for name, (part,) in partition.items() if part == number][:limit]
@@ -68,7 +75,8 @@ def load_partitions(
         # Whole numbers are the centres of pixels, so a picture starts at -0.5.
         targets.append(((points + 0.5) * scale[:, None] - 0.5).flatten(1))
         inputs.append(pixels)
-    return Partitions(*map(Rows, inputs, standardise_targets(OUTPUT_NAMES, *targets)))
+    rows = map(Rows, inputs, standardise_targets(OUTPUT_NAMES, *targets))
+    return Partitions(*rows), mean_and_std(targets[0])
 
 
 def _read_landmarks(path: Path) -> dict[str, list[float]]:

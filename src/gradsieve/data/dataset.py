@@ -36,6 +36,7 @@ class DataSet:
     train: Rows
     test: Rows
     output_names: tuple[str, ...]  # one per class, or one per target column
+    pixels: tuple[Tensor, Tensor] | None = None  # where targets are points in an image: mean and std of x, y, x, y ...
 
     @property
     def outputs(self) -> int:

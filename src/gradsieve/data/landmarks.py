@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradsieve.data.dataset import DataSet, Recipe, Rows, Source
-from gradsieve.data.scaling import standardise_targets
+from gradsieve.data.scaling import mean_and_std, standardise_targets
 from gradsieve.data.validate import check_count
 from gradsieve.seeds import generator
 
@@ -31,7 +31,8 @@ def load_landmarks(
     images, points = draw_faces(train, size, generator(seed, "landmarks", "train"))
     test_images, test_points = draw_faces(test, size, generator(seed, "landmarks", "test"))
     targets, test_targets = standardise_targets(OUTPUT_NAMES, points.flatten(1), test_points.flatten(1))
-    return DataSet("regression", Rows(images, targets), Rows(test_images, test_targets), OUTPUT_NAMES)
+    pixels = mean_and_std(points.flatten(1))
+    return DataSet("regression", Rows(images, targets), Rows(test_images, test_targets), OUTPUT_NAMES, pixels)
 
 
 def draw_faces(count: int, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

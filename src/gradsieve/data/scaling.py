@@ -11,10 +11,16 @@ from gradsieve.errors import InputError
 
 def standardise(train: Tensor, *others: Tensor) -> list[Tensor]:
     """``train`` and ``others`` (N, d) on the scale of ``train``, as float32; a constant column becomes 0."""
+    mean, std = mean_and_std(train)
+    return [((part.double() - mean) / std).float() for part in (train, *others)]
+
+
+def mean_and_std(train: Tensor) -> tuple[Tensor, Tensor]:
+    """(d,) each, by which ``standardise`` goes."""
     train_double = train.double()
     mean, std = train_double.mean(0), train_double.std(0, correction=0)
     std[is_constant(train)] = 1
-    return [((part.double() - mean) / std).float() for part in (train, *others)]
+    return mean, std
 
 
 def standardise_targets(names: Sequence[str], train: Tensor, *others: Tensor) -> list[Tensor]:

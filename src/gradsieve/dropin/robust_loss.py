@@ -165,13 +165,14 @@ class RobustLoss(nn.Module):
 
     def may_be_closed(self) -> bool:
         """Whether loss and gradient may come from closed forms. At rate 0 it is the plain criterion, bit for bit."""
-        own_way = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        return self.rate > 0 and not own_way and not self.adds_up and world_size() == 1
+        if self.rate == 0 or self.adds_up or torch.compiler.is_compiling():
+            return False
+        return not torch._C._are_functorch_transforms_active() and world_size() == 1
 
     def can_be_short(self, outputs: Tensor, targets: Tensor) -> bool:
         """Whether to try the fewest steps: on a CPU, for whole rows."""
-        on_cpu = outputs.device.type == targets.device.type == "cpu"
-        return on_cpu and self.short_form is not None and not targets.requires_grad and self.may_be_closed()
+        on_cpu = outputs.is_cpu and targets.is_cpu and not targets.requires_grad
+        return on_cpu and self.short_form is not None and self.may_be_closed()
 
     def short(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """The mean loss of what is kept, where that takes a few steps."""
@@ -179,8 +180,10 @@ class RobustLoss(nn.Module):
         found = cast(Trim, self.short_form)(plain, targets, self.share.of(len(plain)))
         if found is None:
             return None
-        scores = self.later(plain, partial(scores_of, self.score, self.criterion, plain, targets))
-        self.last = Judgement(scores, found.kept, None, self.agreement_of(plain, targets))
+        # The outputs are few enough to be held: scores and agreement are found when they are asked for.
+        scores = partial(scores_of, self.score, self.criterion, plain, targets)
+        agrees = partial(agreement, plain, targets, self.ignored)
+        self.last = Judgement(scores, torch.from_numpy(found.kept), None, agrees)
         return cast(Tensor, KnownLoss.apply(outputs, found.loss, found.gradient, found.scale))
 
     def is_closed(self, outputs: Tensor, targets: Tensor) -> bool:

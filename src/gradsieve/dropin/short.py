@@ -8,19 +8,18 @@ A batch that is cut between nearly equal scores, or keeps a broken row, is left 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from gradsieve.errors import InputError
 from gradsieve.scores.loss import Criterion, unpack
 
 NEAR = 1e-5  # relative: what the order of a sum can change, with room
-MOST_VALUES = 2**17  # of outputs: above it the work counts, and torch shares it among the cores
+MOST_ROWS = 2**14  # above it the work counts, and torch shares it among the cores
 ZERO = np.float32(0)  # in place of what is dropped: 0 times NaN would be NaN
 PRECISIONS = (torch.float32, torch.float64)
 
@@ -31,7 +30,7 @@ class Trimmed(NamedTuple):
     loss: float
     gradient: Tensor  # of the shape of the outputs, up to the factor
     scale: float
-    kept: Tensor  # (N,) bool
+    kept: np.ndarray  # (N,) bool
 
 
 Trim = Callable[[Tensor, Tensor, int], Trimmed | None]  # outputs cut from the graph, targets, how many rows stay
@@ -48,28 +47,27 @@ def short_form(criterion: Criterion, score: str) -> Trim | None:
     return None
 
 
-@np.errstate(all="ignore")
 def of_squares(outputs: Tensor, targets: Tensor, count: int) -> Trimmed | None:
     """Squared error: its loss and its gradient rank alike."""
-    if outputs.shape != targets.shape or outputs.dtype != targets.dtype or not is_small(outputs, count):
+    if outputs.shape != targets.shape or outputs.dtype != targets.dtype or outputs.dtype not in PRECISIONS:
         return None
-    difference = np.subtract(outputs.numpy(), targets.numpy())
-    rows = difference.reshape(len(difference), -1)
+    difference = (outputs - targets).numpy()  # numpy would warn of infinities
+    rows = difference if difference.ndim == 2 else difference.reshape(len(difference), -1)
     squares = np.einsum("ij,ij->i", rows, rows)
-    kept = smallest(squares, count)
-    if kept is None:
+    parted = partition(squares, count)
+    if parted is None:
         return None
-    loss = mean(squares, kept, count) / rows.shape[1]
-    gradient = np.where(kept[:, None], rows, ZERO).reshape(difference.shape)
-    return trimmed(loss, gradient, 2 / (count * rows.shape[1]), kept)
+    kept = squares <= parted[count - 1]
+    gradient = np.where(kept[:, None], rows, ZERO)
+    if difference.ndim != 2:
+        gradient = gradient.reshape(difference.shape)
+    elements = count * rows.shape[1]
+    return Trimmed(float(parted[:count].sum()) / elements, torch.from_numpy(gradient), 2 / elements, kept)
 
 
-@np.errstate(all="ignore")
 def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = False) -> Trimmed | None:
     """Cross-entropy of (N, C) logits. Classes come first in here: torch's softmax over few side by side is slow."""
-    if outputs.dim() != 2 or classes.dtype != torch.int64 or classes.shape != outputs.shape[:1]:
-        return None
-    if not is_small(outputs, count):
+    if outputs.dim() != 2 or classes.shape != outputs.shape[:1] or outputs.dtype not in PRECISIONS:
         return None
     logs = outputs.t().contiguous().log_softmax(0)
     try:
@@ -78,10 +76,13 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
         return None
     gradient = np.exp(logs.numpy())
     gradient[classes.numpy(), np.arange(len(classes))] = np.expm1(own)  # p - 1, without the rounding of p
-    kept = smallest(-own if by_loss else np.einsum("ij,ij->j", gradient, gradient), count)
-    if kept is None:
+    scores = -own if by_loss else np.einsum("ij,ij->j", gradient, gradient)
+    parted = partition(scores, count)
+    if parted is None:
         return None
-    return trimmed(-mean(own, kept, count), np.where(kept, gradient, ZERO).T, 1 / count, kept)
+    kept = scores <= parted[count - 1]
+    loss = -float(own[kept].sum()) / count
+    return Trimmed(loss, torch.from_numpy(np.where(kept, gradient, ZERO).T), 1 / count, kept)
 
 
 def of_classes_by_loss(outputs: Tensor, classes: Tensor, count: int) -> Trimmed | None:
@@ -89,25 +90,13 @@ def of_classes_by_loss(outputs: Tensor, classes: Tensor, count: int) -> Trimmed 
     return of_classes(outputs, classes, count, by_loss=True)
 
 
-def is_small(outputs: Tensor, count: int) -> bool:
-    """Whether a batch is one for numpy, and loses some of its rows, not all."""
-    return outputs.dtype in PRECISIONS and outputs.numel() <= MOST_VALUES and 0 < count < len(outputs)
-
-
-def smallest(values: np.ndarray, count: int) -> np.ndarray | None:
-    """Which are the ``count`` smallest, where there is no doubt about it."""
-    last, following = np.partition(values, (count - 1, count))[count - 1 : count + 1].tolist()
-    return values <= last if following > last * (1 + NEAR) else None
-
-
-def mean(values: np.ndarray, kept: np.ndarray, count: int) -> float:
-    """The mean of those kept."""
-    return float(np.add.reduce(values, where=kept, dtype=np.float64)) / count
-
-
-def trimmed(loss: float, gradient: np.ndarray, scale: float, kept: np.ndarray) -> Trimmed | None:
-    """What was found, unless a broken row was kept."""
-    return Trimmed(loss, torch.from_numpy(gradient), scale, torch.from_numpy(kept)) if isfinite(loss) else None
+def partition(scores: np.ndarray, count: int) -> np.ndarray | None:
+    """The ``count`` smallest scores before the others, where there is no doubt about them."""
+    if not 0 < count < len(scores) <= MOST_ROWS:
+        return None
+    parted = np.partition(scores, (count - 1, count))
+    last, following = parted[count - 1 : count + 1].tolist()
+    return parted if following > last * (1 + NEAR) else None  # NaN and infinity stand behind all others
 
 
 class KnownLoss(torch.autograd.Function):
@@ -119,6 +108,10 @@ class KnownLoss(torch.autograd.Function):
         return gradient.new_full((), loss)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # as once_differentiable would see to, in less time
+            raise InputError(
+                "The gradient of RobustLoss was asked for with create_graph=True, but it can be taken only once. For a "
+                "gradient of a gradient use the criterion itself on outputs[robust.kept]."
+            )
         return ctx.gradient * (gradients[0].item() * ctx.scale), None, None, None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from gradsieve.methods import METHODS
 from gradsieve.training.loop import reproducible
 
 AUTO = "auto"
+TargetsAt = Callable[[bool], NDArray]  # whether rows are dropped -> the targets as they are then learnt
 
 
 def first_rate(drop_rate: float | str) -> float:
@@ -36,7 +38,7 @@ def first_rate(drop_rate: float | str) -> float:
 def choose_rate(
     plan: Plan,
     inputs: NDArray,  # (N, ...) as `fit_networks` takes them
-    targets_at: Callable[[bool], NDArray],  # whether rows are dropped -> the targets as they are then learnt
+    targets_at: TargetsAt,
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
 ) -> RatePick:
@@ -45,6 +47,19 @@ def choose_rate(
         return no_pick()
     if len(inputs) < LEAST_ROWS:
         return too_few(len(inputs))
+    start, voters = line_up(plan, inputs, targets_at, make_network, weights)
+    votes = None if weights is None else weights[voters]
+    return pick_rate(start, targets_at(True)[voters], weights=votes, seed=plan.seed)
+
+
+def line_up(
+    plan: Plan,
+    inputs: NDArray,
+    targets_at: TargetsAt,
+    make_network: Callable[[int], nn.Module],
+    weights: NDArray | None = None,
+) -> tuple[Callable[[float], Runner], NDArray[np.int64]]:
+    """A starter of candidates at a rate, and the rows that vote on them."""
 
     @cache
     def rows(drops: bool) -> Rows:
@@ -58,8 +73,7 @@ def choose_rate(
         at_rate = replace(plan, drop_rate=rate)
         return Runner(make_trainer(at_rate, rows(rate > 0), trained, make_network, weights), voters)
 
-    votes = None if weights is None else weights[voters.numpy()]
-    return pick_rate(start, rows(True).targets[voters].numpy(), weights=votes, seed=plan.seed)
+    return start, voters.numpy()
 
 
 class Runner:

@@ -17,7 +17,7 @@ from gradsieve.choosing.rates import RatePick
 from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
-from gradsieve.estimators.fitting import DROP_RATE, Fitted, Plan, fit_networks, mean_outputs
+from gradsieve.estimators.fitting import DROP_RATE, LEARN, Fitted, Plan, fit_networks, mean_outputs
 from gradsieve.estimators.progress import lines
 from gradsieve.estimators.scaling import (
     CLIP,
@@ -47,10 +47,12 @@ PARAMETERS = """
     ----------
     method : str, default="prl-l"
         Which rows to drop from each step, and by what: a name that ``gradsieve list`` shows, or ``"module:Class"``.
-    drop_rate : float or "auto", default=0.2
+    drop_rate : float, "learn" or "auto", default=0.2
         The share of rows to drop. Right where about as many targets are wrong; a little more than that does no harm,
         but a table without wrong targets loses by it (docs/estimators.md): set it to what you believe, 0 for none.
-        "auto" lets held-out rows choose (docs/unknown-rate.md), for one to three more times the cost of the fit.
+        "learn" begins with 0.2 and then drops as many rows as seem wrong to the network on its way: no more cost, made
+        for audits (docs/audit.md). "auto" lets held-out rows choose (docs/unknown-rate.md), for one to three more times
+        the cost of the fit.
     module : torch.nn.Module or callable, default=None
         The network: a module (copied, and trained from the weights that it has), or a function of the shape of a row
         and the number of outputs that builds one. None: fully connected layers of ``hidden`` units.
@@ -84,7 +86,8 @@ PARAMETERS = """
     Attributes
     ----------
     drop_rate_ : float
-        The share of rows that was dropped: ``drop_rate``, what "auto" chose, or 0 where the method drops none.
+        The share of rows that was dropped in the end: ``drop_rate``, what was learnt or "auto" chose, or 0 where the
+        method drops none.
     corruption_rate_ : float
         The share of targets that is believed to be wrong: an estimate with "auto", otherwise ``drop_rate_``.
     rate_interval_ : (float, float) or None
@@ -98,6 +101,8 @@ PARAMETERS = """
         NaN for rows of weight 0.
     kept_ : ndarray of shape (n_samples,)
         Which rows are trusted: the share ``1 - drop_rate_`` of smallest score.
+    times_seen_, times_dropped_ : ndarray of shape (n_samples,)
+        How often each row was judged, and dropped: about once an epoch by each network.
     history_ : list of dict
         Loss, drop rate and learning rate of each epoch, and the validation score.
     module_ : torch.nn.Module
@@ -115,7 +120,7 @@ class _Robust(BaseEstimator):
     def __init__(
         self,
         method: str = DEFAULT_METHOD,
-        drop_rate: float | Literal["auto"] = DROP_RATE,
+        drop_rate: float | Literal["learn", "auto"] = DROP_RATE,
         *,
         module: nn.Module | Builder | None = None,
         hidden: Sequence[int] = (256, 256),
@@ -162,7 +167,8 @@ class _Robust(BaseEstimator):
             outputs=outputs,
             method=self.method,
             method_options=self.method_options or {},
-            drop_rate=first_rate(plain(self.drop_rate)),
+            drop_rate=DROP_RATE if self.drop_rate == LEARN else first_rate(plain(self.drop_rate)),
+            learns_rate=self.drop_rate == LEARN,
             schedule=self.schedule,
             ramp=plain(self.ramp),
             epochs=plain(self.epochs),
@@ -207,8 +213,8 @@ class _Robust(BaseEstimator):
         self.input_scale_: Scale = scale
         self.modules_ = fitted.networks
         self.module_ = fitted.networks[0]
-        self.drop_rate_ = plan.used_rate
-        self.corruption_rate_ = pick.estimate if pick else plan.used_rate
+        self.drop_rate_ = fitted.drop_rate
+        self.corruption_rate_ = pick.estimate if pick else fitted.drop_rate
         self.rate_interval_ = pick.interval if pick else None
         self.rate_choice_ = pick.choice if pick else None
         self.rate_pick_: RatePick | None = pick
@@ -217,11 +223,13 @@ class _Robust(BaseEstimator):
         return fitted
 
     def _keep_rows(self, fitted: Fitted, used: NDArray[np.bool_]) -> None:
-        """Scores and kept rows at the places that the rows had; rows without weight have no score."""
+        """What became of the rows at the places that they had; rows without weight have no score."""
         self.row_scores_ = np.full(len(used), np.nan)
         self.row_scores_[used] = fitted.row_scores
         self.kept_ = np.zeros(len(used), dtype=bool)
         self.kept_[used] = fitted.kept
+        self.times_seen_, self.times_dropped_ = np.zeros((2, len(used)), dtype=np.int64)
+        self.times_seen_[used], self.times_dropped_[used] = fitted.seen, fitted.dropped
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "modules_")

@@ -27,6 +27,7 @@ from gradsieve.errors import GradsieveError, InputError
 from gradsieve.estimators.rows import batch_rows, canonical_order, visits
 from gradsieve.method import Method, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
+from gradsieve.mistakes.share import wrong_share
 from gradsieve.schedule import linear_decay
 from gradsieve.schedule import plan as plan_rates
 from gradsieve.scores.form import scoring_form
@@ -40,6 +41,9 @@ from gradsieve.training.tally import Tally
 from gradsieve.training.update import update
 
 DROP_RATE = 0.2
+LEARN = "learn"  # begin with that, then drop as many rows as seem wrong
+LEARN_AT = (0.2, 0.3, 0.4)  # shares of the epochs: later, a network begins to learn wrong targets by heart
+MOST_WRONG = 0.5  # beyond, wrong targets are the rule and nothing can be learnt
 PREDICT_ROWS = 4096  # a forward
 
 _default_generator = threading.Lock()  # estimators may be fitted in threads, and weights come from one generator
@@ -54,6 +58,7 @@ class Plan:
     method: str = DEFAULT_METHOD
     method_options: Mapping[str, Any] = field(default_factory=dict)
     drop_rate: float = DROP_RATE
+    learns_rate: bool = False  # begin with that rate, then drop as many rows as seem wrong
     schedule: str | None = None  # None: the method's own
     ramp: int | None = None  # epochs until the drop rate is reached; None: a tenth of them
     epochs: int = 100
@@ -81,6 +86,11 @@ class Plan:
         """The share of rows that are dropped in the end: none where the method drops no rows."""
         return self.drop_rate if METHODS[self.method].drops_rows else 0.0
 
+    def learning_epochs(self) -> set[int]:
+        """The epochs after which the drop rate is estimated anew."""
+        learns = self.learns_rate and METHODS[self.method].drops_rows
+        return {max(1, round(share * self.epochs)) for share in LEARN_AT} if learns else set()
+
     def learning_rate_of(self, epoch: int) -> float:
         """Constant at first, then falling linearly to 0."""
         return linear_decay(epoch, self.epochs, self.learning_rate)
@@ -96,6 +106,9 @@ class Fitted:
     networks: list[nn.Module]  # in host memory and eval form; two where the method has two
     row_scores: NDArray[np.float64]  # (N,) how far each row's target is from what the networks expected, on average
     kept: NDArray[np.bool_]  # (N,) the rows of smallest score, as many as the drop rate leaves
+    seen: NDArray[np.int64]  # (N,) how often each row was judged,
+    dropped: NDArray[np.int64]  # and dropped
+    drop_rate: float  # in the end
     history: list[dict[str, Any]]  # a record an epoch
 
 
@@ -134,11 +147,14 @@ def fit_networks(
     method, networks, device = trainer.method, trainer.networks, trainer.feed.device
     with reproducible(plan.seed, device):
         history = [tell(record) or record for record in trainer.epochs()]
-    scores = row_scores(method, networks, rows, order, trainer.ledger.cpu(), device)
+    ledger = trainer.ledger.cpu()
+    scores = row_scores(method, networks, rows, order, ledger, device)
     kept = torch.zeros(len(scores), dtype=torch.bool)
     classes = rows.targets if method.balanced else None
-    kept[keep_smallest(scores, plan.used_rate, classes=classes)] = True
-    return Fitted([network.cpu().eval() for network in networks], scores.numpy(), kept.numpy(), history)
+    rate = plan.used_rate if trainer.learnt_rate is None else trainer.learnt_rate
+    kept[keep_smallest(scores, rate, classes=classes)] = True
+    counts = (ledger.judged.long().numpy(), ledger.dropped.long().numpy())
+    return Fitted([network.cpu().eval() for network in networks], scores.numpy(), kept.numpy(), *counts, rate, history)
 
 
 def make_trainer(
@@ -210,13 +226,17 @@ class Trainer:
         self.ledger = Ledger.empty(len(feed), feed.device)
         self.tally = Tally.empty(0, feed.device)
         self.epoch = 1  # to begin with
+        self.learnt_rate: float | None = None
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train; a record for each epoch. With held-out rows it ends with the weights that they found best."""
         best, best_epoch, best_weights = math.inf, 0, None
         began = time.monotonic()
         for epoch, rate in list(enumerate(self.plan.rates(), start=1))[self.epoch - 1 :]:
+            rate = rate if self.learnt_rate is None else self.learnt_rate
             loss = self.train_epoch(epoch, rate)
+            if epoch in self.plan.learning_epochs():
+                self.learnt_rate = self.wrong_share(epoch)
             if not math.isfinite(loss):
                 raise GradsieveError(
                     f"The loss became NaN or infinite in epoch {epoch}: the training has diverged. Try a smaller "
@@ -264,6 +284,16 @@ class Trainer:
 
         chosen = self.method.epoch_rows(outputs, self.networks, feed.targets[rows].to(feed.device), rate)
         return rows if chosen is None else rows[chosen.cpu()]
+
+    def wrong_share(self, epoch: int) -> float:
+        """The share of the rows of an epoch that seem wrong to the networks as they are now.
+
+        Of amounts, no less than the rate that it began with: to a network that learns wrong ones, few seem wrong.
+        """
+        rows, feed, task = self.rows_of(epoch), self.feed, self.plan.task
+        outputs = mean_outputs(self.networks, feed.inputs[rows].cpu().numpy(), task, self.plan.device)
+        share = wrong_share(task, feed.targets[rows].cpu().numpy(), outputs)
+        return min(MOST_WRONG, share if task == "classification" else max(share, self.plan.drop_rate))
 
     def validate(self) -> float:
         """The mean loss of the held-out rows of smallest loss, as many as the drop rate leaves.

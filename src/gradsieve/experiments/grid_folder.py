@@ -8,6 +8,7 @@ EXPERIMENT.json   the records of its finished runs; with .md the table, and its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -24,6 +25,7 @@ from gradsieve.training.folder import RunFolder
 
 GRID = "grid.json"
 BARE = {GRID, f"{GRID}.part"}  # all that a grid leaves which ended before its first run: as good as empty
+ADDRESS = re.compile(r"[a-z][a-z0-9+.]+:/")  # s3://bucket, which a path writes with one stroke
 ELSEWHERE = ("data_dir", "device")  # settings of a run that do not decide its outcome
 
 
@@ -40,6 +42,11 @@ def claim(out: Path, choice: Choice) -> None:
 
 def is_ours(out: Path, choice: Choice) -> bool:
     """Whether the folder is this grid's already; False where it is free, an error where it is not."""
+    if ADDRESS.match(str(out)):
+        raise RunFolderError(
+            f"{out} is an address and not a folder: runs are locked, resumed and replaced file by file, which object "
+            "stores cannot do. Mount it, or choose a folder that all nodes share, and copy the grid afterwards."
+        )
     try:
         if out.exists() and not out.is_dir():
             raise RunFolderError(f"{out} is a file, but a grid needs a folder. Choose another --out.")

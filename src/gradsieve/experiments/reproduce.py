@@ -21,6 +21,7 @@ from gradsieve.experiments.experiment import EXPERIMENTS, FEATURES, PARTS
 from gradsieve.experiments.features import ensure_features
 from gradsieve.experiments.grid import Cell, Choice, cell_path, make_cells
 from gradsieve.experiments.grid_folder import claim, is_ours, result_of, write_reports
+from gradsieve.experiments.ray_pool import Cluster, run_on_ray
 from gradsieve.experiments.watch import Watch, make_watch
 from gradsieve.experiments.workers import Outcome, Task, attempt, run_in_workers
 from gradsieve.method import make_method
@@ -38,23 +39,26 @@ class Reproduced(NamedTuple):
     failures: list[tuple[Cell, str]]  # runs that ended without a result, and why
 
 
-def reproduce(name: str, choice: Choice, out: Path, *, jobs: int = 1, show: bool = False) -> Reproduced:
+def reproduce(
+    name: str, choice: Choice, out: Path, *, jobs: int | None = None, show: bool = False, cluster: Cluster | None = None
+) -> Reproduced:
     """Run what is not finished yet, and write the report.
 
-    Interrupted, killed or out of disk space, everything finished is kept, and the same call goes on from there.
+    ``jobs`` runs at a time: 1 where nothing is said, on a ``cluster`` as many as it has room for. Interrupted, killed
+    or out of disk space, everything finished is kept, and the same call goes on from there.
     """
-    check_jobs(name, jobs)
+    check_jobs(name, jobs, cluster)
     cells = plan(name, choice, out)
     device = choose_device(choice.device).type
     claim(out, choice)
-    watch = make_watch(show)(cells, out, jobs, device)
+    watch = make_watch(show)(cells, out, jobs or 1, device)
     try:
         with sigterm_as_ctrl_c(), watch:
             left = [cell for cell in cells if result_of(cell, out) is None]
             if any(cell.run.data == FEATURES for cell in left):
                 ensure_features(choice.data_dir, out / "features", choice.device, watch.say)
             check_cells(left)
-            failures = run_cells(cells, out, jobs=jobs, watch=watch)
+            failures = run_cells(cells, out, jobs=jobs, watch=watch, cluster=cluster)
     finally:
         records = write_reports(name, cells, out)
     return Reproduced(records, failures)
@@ -84,7 +88,9 @@ def check_cells(cells: Sequence[Cell]) -> None:
                 build(run.model, shape, loaded.outputs, run.model_options)
 
 
-def run_cells(cells: Sequence[Cell], out: Path, *, jobs: int, watch: Watch) -> list[tuple[Cell, str]]:
+def run_cells(
+    cells: Sequence[Cell], out: Path, *, jobs: int | None, watch: Watch, cluster: Cluster | None = None
+) -> list[tuple[Cell, str]]:
     """Bring every cell to its result; returns those that ended without one, with the reason.
 
     All that the rest asks of this function: afterwards ``cell_path(out, cell)`` holds the run's config.json,
@@ -109,22 +115,35 @@ def run_cells(cells: Sequence[Cell], out: Path, *, jobs: int, watch: Watch) -> l
             raise GradsieveError(f"{cell.label}: {outcome.text} {kept}")
         if outcome.kind == "diverged":
             failures.append((cell, outcome.text))
-        watch.finished(cell, result_of(cell, out), outcome.text)
+        result = result_of(cell, out)
+        if outcome.kind == "done" and result is None:
+            raise GradsieveError(
+                f"{cell.label}: its worker has finished it, but {cell_path(out, cell)} has no result here. --out must "
+                "lie on a file system that all nodes of the cluster share."
+            )
+        watch.finished(cell, result, outcome.text)
 
-    if jobs == 1:
+    def started(number: int) -> None:
+        watch.started(todo[number])
+
+    if cluster is not None:
+        if tasks:
+            run_on_ray(tasks, cluster, jobs, started, ended)
+    elif jobs in (None, 1):
         for number, task in enumerate(tasks):
-            watch.started(todo[number])
+            started(number)
             ended(number, attempt(task))
     elif tasks:
-        run_in_workers(tasks, jobs, lambda number: watch.started(todo[number]), ended)
+        run_in_workers(tasks, jobs, started, ended)
     return failures
 
 
-def check_jobs(name: str, jobs: int) -> None:
+def check_jobs(name: str, jobs: int | None, cluster: Cluster | None = None) -> None:
     """So many runs beside each other make sense."""
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise InputError(f"jobs is {jobs}, but at least one run must be at work.")
-    if jobs > 1 and any(EXPERIMENTS[part].metric == "epoch_seconds" for part in PARTS.get(name, ())):
+    beside = jobs not in (None, 1) or (cluster is not None and jobs is None)
+    if beside and any(EXPERIMENTS[part].metric == "epoch_seconds" for part in PARTS.get(name, ())):
         raise InputError(f"{name} measures time, which runs beside each other would take from each other: --jobs 1.")
 
 
@@ -168,16 +187,16 @@ class Plan(NamedTuple):
             yield f"{runs}; about {in_words(self.seconds)} with --jobs {self.jobs}{together}, by {self.expected.basis}."
 
 
-def dry_run(name: str, choice: Choice, out: Path, jobs: int = 1) -> Plan:
+def dry_run(name: str, choice: Choice, out: Path, jobs: int | None = None, cluster: Cluster | None = None) -> Plan:
     """What would be run, and how long that will take."""
-    check_jobs(name, jobs)
+    check_jobs(name, jobs, cluster)
     cells = plan(name, choice, out)
     is_ours(out, choice)  # raises where it is another's
     results = [(cell, result_of(cell, out)) for cell in cells]
     left = [cell for cell, result in results if result is None]
     finished = [(cell, result["seconds"]) for cell, result in results if result is not None]
     makes_features = any(cell.run.data == FEATURES for cell in left) and not (out / "features" / ABOUT).exists()
-    return Plan(cells, left, estimate(left, finished, choose_device(choice.device).type), jobs, makes_features)
+    return Plan(cells, left, estimate(left, finished, choose_device(choice.device).type), jobs or 1, makes_features)
 
 
 @contextmanager

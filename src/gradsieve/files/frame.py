@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
@@ -127,8 +127,8 @@ def read_frame(path: Path, *, least_rows: int = 1) -> Frame:
     reader = read_shards if path.is_dir() else readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(
-            f"{path} is not a file that can be read: give a .csv, .parquet, .arrow or .npz file, a folder of Parquet or "
-            "Arrow files, or a folder of class folders."
+            f"{path} is not a file that can be read: give a .csv, .parquet, .arrow or .npz file, or a folder of "
+            "Parquet or Arrow files or of class folders."
         )
     if not path.exists():
         raise InputError(f"There is no file {path}.")

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from gradsieve.method import Method, Selection, one_process
+from gradsieve import ranks
+from gradsieve.method import Method, Selection, require_own_rows
 from gradsieve.scores.memory import require_memory, row_gradient_bytes
 from gradsieve.scores.row_gradients import row_pass, store_gradient
 
@@ -18,7 +19,7 @@ class CoordinateMedian(Method):
     """Update each parameter by the median of what the rows ask for."""
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
-        one_process("coordinate-median")
+        require_own_rows("coordinate-median", network, "train")
         needed = 2 * row_gradient_bytes(network, rows).largest_parameter
         require_memory(
             f"coordinate-median: the gradients of {rows} rows for the largest parameter, and a copy", needed, device
@@ -27,8 +28,11 @@ class CoordinateMedian(Method):
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
         (network,) = networks
         rows = row_pass(network, self.losses, inputs, targets)
-        store_gradient(network, {name: middle(shares) for name, shares in rows.by_parameter()})
-        return [Selection(None, torch.arange(len(targets), device=targets.device), rows.losses.mean())]
+        medians = {name: middle(ranks.gather_rows([shares]).values[0]) for name, shares in rows.by_parameter()}
+        # Every rank has the whole gradient, and they will be added up.
+        store_gradient(network, {name: each * ranks.is_first() for name, each in medians.items()})
+        loss = rows.losses.sum() / ranks.total(len(targets), targets.device)
+        return [Selection(None, torch.arange(len(targets), device=targets.device), loss)]
 
 
 def middle(values: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve import ranks
-from gradsieve.method import Method, Positive, Selection
+from gradsieve.method import Method, Positive, Selection, require_own_rows
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.row_gradients import row_gradient_norms
 
@@ -17,6 +17,9 @@ class IgNormClip(Method):
     """Clip the norm of each row's gradient before the mean is taken."""
 
     norm: Positive = 10.0  # the best of 0.1, 1, 5 and 10 on clean digits and landmarks
+
+    def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
+        require_own_rows("ignormclip", network, self.scoring)
 
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
         (network,) = networks

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gradsieve import ranks
 from gradsieve.method import Count, Method, Passes, Scores
 from gradsieve.selection import keep_first
 
@@ -33,7 +34,8 @@ class MinSGD(Method):
         assert scores is not None
         if not self.group:
             return keep_first(scores.values, 1)
-        rows = len(scores.values)
-        padded = F.pad(scores.values.nan_to_num(torch.inf), (0, -rows % self.group), value=torch.inf)
+        everyone = ranks.gather_rows([scores.values])  # a group may span two ranks
+        (values,) = everyone.values
+        padded = F.pad(values.nan_to_num(torch.inf), (0, -len(values) % self.group), value=torch.inf)
         best = padded.view(-1, self.group).argsort(dim=1, stable=True)[:, 0]  # (groups,)
-        return best + self.group * torch.arange(len(best), device=best.device)
+        return everyone.kept_here(best + self.group * torch.arange(len(best), device=best.device))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gradsieve import ranks
 from gradsieve.errors import InputError
-from gradsieve.method import Look, Method, Passes, Scores
+from gradsieve.method import Look, Method, Passes, Scores, require_own_rows
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.row_by_row import mixes_rows
 from gradsieve.scores.row_gradients import row_pass, store_gradient
@@ -33,6 +33,7 @@ class PRLG(Method):
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         self.passes_of([network])
+        require_own_rows("prl-g", network, self.scoring)
 
     def passes_of(self, networks: Sequence[nn.Module]) -> str:
         mixes = any(map(mixes_rows, networks))

@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from gradsieve.method import Look, Method, Passes, Scores, one_process
+from gradsieve import ranks
+from gradsieve.method import Look, Method, Passes, Scores, require_own_rows
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.memory import require_memory, row_gradient_bytes
 from gradsieve.scores.row_gradients import row_pass
@@ -28,11 +29,12 @@ class Sever(Method):
     paper_passes: ClassVar[Passes] = "reforward"
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
-        one_process("sever")
+        require_own_rows("sever", network, self.scoring)
         needed = 2 * row_gradient_bytes(network, rows).largest_parameter + 8 * rows * rows
         require_memory(f"sever: the gradients of {rows} rows for the largest parameter, and a copy", needed, device)
 
     def look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
         with scoring_form(network, self.scoring):
             rows = row_pass(network, self.losses, inputs, targets)
-            return Look(rows.outputs, Scores(spectral_scores(gradient_gram(rows), self.iterations)))
+            scores = spectral_scores(gradient_gram(rows), self.iterations)  # of all ranks' rows
+            return Look(rows.outputs, Scores(scores[ranks.gather_rows([rows.losses]).own]))

@@ -17,11 +17,13 @@ from gradsieve.ranks.collectives import (
     total,
 )
 from gradsieve.ranks.group import alone, is_first, joined, rank, world_size
+from gradsieve.ranks.radix import MOST_GATHERED, keep_by_radix
 from gradsieve.ranks.together import agreed, from_first, gather_json, require_alike
 
 __all__ = [
     "BatchNormOver",
     "Gathered",
+    "MOST_GATHERED",
     "agreed",
     "alone",
     "average_statistics",
@@ -31,6 +33,7 @@ __all__ = [
     "gather_tensors",
     "is_first",
     "joined",
+    "keep_by_radix",
     "largest",
     "meets_ranks",
     "norm_over_ranks",

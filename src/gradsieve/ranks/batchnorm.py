@@ -24,7 +24,8 @@ BatchNormOver = Literal["sync", "local"]
 def norm_over_ranks(network: nn.Module, over: BatchNormOver) -> None:
     """Let the BatchNorm layers of a network take their statistics over all ranks' rows, or over each rank's own."""
     for layer in batch_norms(network):
-        layer.forward = partial(forward_sync if over == "sync" else forward_local, layer)
+        forward = partial(forward_sync if over == "sync" else forward_local, layer)
+        layer.forward = forward  # pyright: ignore[reportAttributeAccessIssue]  # of the same signature
 
 
 def batch_norms(network: nn.Module) -> list[_BatchNorm]:

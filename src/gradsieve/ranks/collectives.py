@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gradsieve.ranks.group import rank, world_size
 
+HEADER, SMALL = 8, 4096  # bytes of a message: the number of rows, and as many rows as go with it
 BUCKET = 2**24  # values that travel at a time: few enough to copy, many enough to be worth a message
 
 
@@ -20,11 +21,18 @@ class Gathered(NamedTuple):
     values: list[Tensor]
     start: int
     rows: int
+    sizes: list[int]  # of the shards
 
     @property
     def own(self) -> slice:
         """This rank's rows."""
         return slice(self.start, self.start + self.rows)
+
+    def kept_here(self, kept: Tensor) -> Tensor:
+        """Those of the ``kept`` rows that are this rank's, as positions in its own batch."""
+        if world_size() == 1:  # nobody asks the device how many that are
+            return kept
+        return kept[(kept >= self.start) & (kept < self.start + self.rows)] - self.start
 
 
 def parts(rows: int, world: int) -> list[int]:
@@ -37,37 +45,56 @@ def own_part(rows: int) -> slice:
     return slice(*parts(rows, world_size())[rank() : rank() + 2])
 
 
-def gather_rows(values: Sequence[Tensor]) -> Gathered:
-    """Each of ``values``, all (n, ...) here, from all ranks in rank order."""
+def gather_rows(values: Sequence[Tensor], most_bytes: int | None = None) -> Gathered:
+    """Each of ``values``, all (n, ...) here, from all ranks in rank order; none of them where all have more bytes."""
     rows = len(values[0])
     if world_size() == 1:
-        return Gathered(list(values), 0, rows)
-    packed = torch.cat([as_bytes(value) for value in values], dim=1)  # one message for all of them
-    everyone = gather_packed(packed)
-    columns = torch.cat(everyone).split([as_bytes(value[:0]).shape[1] for value in values], dim=1)
-    gathered = [from_bytes(column, value) for column, value in zip(columns, values, strict=True)]
-    return Gathered(gathered, sum(map(len, everyone[: rank()])), rows)
+        return Gathered(list(values), 0, rows, [rows])
+    packed = [as_bytes(value) for value in values]
+    sizes, everyone = gather_packed(torch.cat(packed, dim=1), most_bytes)  # one message for all of them
+    gathered: list[Tensor] = []
+    if everyone:
+        columns = torch.cat(everyone).split([each.shape[1] for each in packed], dim=1)
+        gathered = [from_bytes(column, value) for column, value in zip(columns, values, strict=True)]
+    return Gathered(gathered, sum(sizes[: rank()]), rows, sizes)
 
 
-def gather_packed(packed: Tensor) -> list[Tensor]:
-    """The bytes (n, B) of every rank. Uneven shards travel padded to the longest: collectives want equal shapes."""
-    sizes = [torch.zeros(1, dtype=torch.int64, device=packed.device) for _ in range(world_size())]
-    dist.all_gather(sizes, torch.tensor([len(packed)], device=packed.device))
-    counts = torch.cat(sizes).tolist()
-    padded = packed.new_zeros(max(counts), packed.shape[1])
-    padded[: len(packed)] = packed
-    shards = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(shards, padded)
-    return [shard[:count] for shard, count in zip(shards, counts, strict=True)]
+def gather_packed(packed: Tensor, most_bytes: int | None = None) -> tuple[list[int], list[Tensor]]:
+    """How many rows each rank has, and their bytes (n, B); none where they are more than ``most_bytes`` in all.
+
+    What is small travels with the number of its rows. What is not follows in a second message, padded to the longest:
+    collectives want equal shapes.
+    """
+    width, content = packed.shape[1], packed.flatten()
+    message = packed.new_zeros(HEADER + SMALL)
+    message[:HEADER] = torch.tensor([len(packed)]).view(torch.uint8).to(packed.device)
+    if len(content) <= SMALL:
+        message[HEADER : HEADER + len(content)] = content
+    messages = [torch.empty_like(message) for _ in range(world_size())]
+    dist.all_gather(messages, message)
+    sizes = torch.stack([each[:HEADER] for each in messages]).view(torch.int64).flatten().tolist()
+    longest = max(sizes) * width
+    if most_bytes is not None and sum(sizes) * width > most_bytes:
+        return sizes, []
+    start = HEADER
+    if longest > SMALL:
+        message, start = packed.new_zeros(longest), 0
+        message[: len(content)] = content
+        messages = [torch.empty_like(message) for _ in sizes]
+        dist.all_gather(messages, message)
+    ends = [start + size * width for size in sizes]
+    return sizes, [each[start:end].view(-1, width) for each, end in zip(messages, ends, strict=True)]
 
 
 def as_bytes(values: Tensor) -> Tensor:  # (n, ...) -> (n, bytes of a row)
     flat = values.detach().flatten(1) if values.dim() > 1 else values.detach().unsqueeze(1)
-    return flat.contiguous().view(torch.uint8)
+    # Not contiguous(): without rows, an expanded tensor passes for that.
+    return flat.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def from_bytes(packed: Tensor, like: Tensor) -> Tensor:
-    return packed.contiguous().view(like.dtype).view(len(packed), *like.shape[1:])
+    # A copy: a column may begin at any byte.
+    return packed.clone(memory_format=torch.contiguous_format).view(like.dtype).view(len(packed), *like.shape[1:])
 
 
 def total(count: int, device: torch.device) -> int:
@@ -126,7 +153,7 @@ def gather_tensors(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
         return [dict(tensors)]
     packed = torch.cat([flat_bytes(tensor) for tensor in tensors.values()]).to(message_device())
     found = []
-    for own in gather_packed(packed.unsqueeze(1)):
+    for own in gather_packed(packed.unsqueeze(1))[1]:
         pieces = own.squeeze(1).cpu().split([tensor.nbytes for tensor in tensors.values()])
         found.append({name: shaped(piece, like) for (name, like), piece in zip(tensors.items(), pieces, strict=True)})
     return found
@@ -156,7 +183,7 @@ def flat_bytes(tensor: Tensor) -> Tensor:
 
 
 def shaped(content: Tensor, like: Tensor) -> Tensor:
-    return content.clone().view(like.dtype).view(like.shape)  # a copy: a piece may begin at any byte
+    return content.clone().view(like.dtype).view(like.shape)  # a copy, likewise
 
 
 def message_device() -> torch.device:

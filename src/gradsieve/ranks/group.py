@@ -14,7 +14,7 @@ from gradsieve.errors import InputError, RankError
 
 # A rank that dies is noticed at once: its connections close. This is for one that hangs.
 PATIENCE = timedelta(seconds=float(os.environ.get("GRADSIEVE_RANK_TIMEOUT", "300")))
-SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "timed out", "socket")  # in the words of torch's collectives
+SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "timed out", "timeout", "socket")  # in the words of torch's collectives
 _ALONE: list[None] = []  # as many as blocks of alone() are open
 
 
@@ -57,17 +57,19 @@ def joined(device: str = "auto") -> Iterator[None]:
     on_gpu = device != "cpu" and torch.cuda.is_available()
     if on_gpu:
         take_gpu(device, int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    first = os.environ["RANK"] == "0"
     try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
         yield
     except RuntimeError as error:
         if not is_loss(error):
             raise
+        reason = str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0]  # without the place in torch's source
         # Not destroyed: that would wait for the rank that is gone.
         raise RankError(
-            f"A rank died, or did not answer for {PATIENCE.total_seconds():.0f} seconds "
-            f"({str(error).splitlines()[0]}). The same command with --resume goes on from the last saved state.",
-            quiet=not is_first(),
+            f"A rank died, or did not answer for {PATIENCE.total_seconds():.0f} seconds ({reason}). The same command "
+            "with --resume goes on from the last saved state.",
+            quiet=not first,
         ) from error
     dist.destroy_process_group()
 

@@ -20,7 +20,7 @@ def gather_json(value: Any) -> list[Any]:
     if world_size() == 1:
         return [value]
     content = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-    everyone = gather_packed(content.unsqueeze(1).to(message_device()))
+    _, everyone = gather_packed(content.unsqueeze(1).to(message_device()))
     return [json.loads(bytes(each.squeeze(1).tolist())) for each in everyone]
 
 

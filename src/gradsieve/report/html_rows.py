@@ -13,6 +13,7 @@ from gradsieve.report.subjects import Subject
 
 GIVEN = "given → suggested"
 FIRST = ("file", "given", "suggested", GIVEN, "kind", "in truth", "suspicion", "flagged", "confidence", "mean_score")
+POINTS = "On the pictures: the given points in orange, the suggested ones in blue."
 MOST_OUTPUTS = 4  # of a row, shown in one cell
 MOST_INPUTS = 8  # columns of a table that get a column of their own
 
@@ -26,7 +27,8 @@ def rows_part(subject: Subject, name: str | None) -> Html | None:
     length = len(findings.columns["row"])
     caption = f"The {length} rows of {findings.summary.get('rows')} with the largest {findings.measure}"
     search = search_field(name, length) if name is not None else None
-    return section("Most suspect rows", search, table(caption, columns, name=name))
+    points = tag("p", POINTS) if subject.shown.has_points else None
+    return section("Most suspect rows", points, search, table(caption, columns, name=name))
 
 
 def row_columns(findings: Findings, beside: ShownRows) -> list[Column]:
@@ -50,7 +52,7 @@ def row_columns(findings: Findings, beside: ShownRows) -> list[Column]:
 
 def picture(beside: ShownRows, row: int) -> Html:
     source = beside.pictures.get(row)
-    return tag("img", src=source, alt=f"row {row}", width=48) if source else Html("")
+    return tag("img", src=source, alt=f"row {row}", width=96 if beside.has_points else 48) if source else Html("")
 
 
 def merged_outputs(found: Mapping[str, Sequence[Any]], names: Sequence[str]) -> dict[str, Sequence[Any]]:

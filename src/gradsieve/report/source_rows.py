@@ -16,7 +16,7 @@ from gradsieve.counts import part
 from gradsieve.data import DATASETS, Task
 from gradsieve.data.table import find_columns, find_csv, read_csv
 from gradsieve.errors import InputError
-from gradsieve.report.thumbnails import data_uri
+from gradsieve.report.thumbnails import POINTED, data_uri, pointed
 from gradsieve.seeds import generator
 from gradsieve.training.run import Run
 from gradsieve.training.setting import prepare
@@ -34,6 +34,7 @@ class ShownRows:
     pictures: Mapping[int, str] = field(default_factory=dict)  # for the src of an image
     cells: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # of a table, by column
     truths: Mapping[int, str] = field(default_factory=dict)  # whether they are wrong, where that is known
+    has_points: bool = False  # whether the pictures show targets: given ones orange, suggested ones blue
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,27 @@ class SourceRows:
     run: Run
     targets: SourceTargets
     inputs: torch.Tensor  # (N, ...)
+    pixels: tuple[torch.Tensor, torch.Tensor] | None  # mean and standard deviation of targets that are points
 
-    def show(self, rows: Sequence[int]) -> ShownRows:
-        """Some of them, for people."""
+    def show(self, rows: Sequence[int], suggested: Mapping[int, Sequence[float]] | None = None) -> ShownRows:
+        """Some of them, for people; points on their images, the ``suggested`` ones too."""
         shape = tuple(self.inputs.shape[1:]) if self.inputs.dim() == 4 else SHAPES.get(self.run.data)
+        has_points = self.pixels is not None and self.inputs.dim() == 4
         return ShownRows(
-            pictures={row: data_uri(self.inputs[row].numpy().reshape(shape)) for row in rows} if shape else {},
+            pictures={row: self.picture(row, shape, (suggested or {}).get(row)) for row in rows} if shape else {},
             cells=table_cells(self.run, rows) if self.run.data == "table" else {},
             truths={row: self.targets.truth(row) for row in rows} if self.targets.is_wrong is not None else {},
+            has_points=has_points,
         )
+
+    def picture(self, row: int, shape: tuple[int, ...], suggested: Sequence[float] | None) -> str:
+        image = self.inputs[row].numpy().reshape(shape)
+        if self.pixels is None:
+            return data_uri(image)
+        mean, std = (each.numpy() for each in self.pixels)
+        found = {"orange": self.targets.given[row]} | ({} if suggested is None else {"blue": np.array(suggested)})
+        points = {colour: (values * std + mean).reshape(-1, 2) for colour, values in found.items()}
+        return data_uri(pointed(image, points), side=2 * POINTED)
 
 
 def read_source(settings: Mapping[str, Any]) -> SourceRows:
@@ -96,7 +109,7 @@ def read_source(settings: Mapping[str, Any]) -> SourceRows:
         clean=setting.clean_targets.numpy() if is_known else None,
         is_wrong=setting.is_corrupted.numpy() if is_known else None,
     )
-    return SourceRows(run, targets, data.train.inputs)
+    return SourceRows(run, targets, data.train.inputs, data.pixels)
 
 
 def table_cells(run: Run, rows: Sequence[int]) -> dict[int, dict[str, str]]:

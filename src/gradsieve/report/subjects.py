@@ -166,14 +166,24 @@ def read_subject(folder: Path, name: str, rows: int, audit: bool, note: Callable
         findings = ledger_findings(settings, ledger, targets, rows)
         if audit and findings is not None and source is not None and not names_code(settings):
             findings = run_findings(folder, rows)
-    shown = source.show(shown_rows(findings, len(source.targets))) if source is not None else ShownRows()
+    shown = ShownRows()
+    if source is not None and findings is not None:
+        shown = source.show(shown_rows(findings, len(source.targets)), suggested_targets(findings))
     return Subject(name, settings, summary, history, ledger, targets, findings, shown, notes)
 
 
-def shown_rows(findings: Findings | None, length: int) -> list[int]:
+def shown_rows(findings: Findings, length: int) -> list[int]:
     """The rows that the page will show; none where they are not numbers of the source's rows."""
-    rows = list(findings.columns.get("row", ())) if findings is not None else []
+    rows = list(findings.columns.get("row", ()))
     return rows if all(isinstance(row, int) and 0 <= row < length for row in rows) else []
+
+
+def suggested_targets(findings: Findings) -> dict[int, list[float]]:
+    """The targets that are suggested for the rows of the page, where there are several of each and all are numbers."""
+    names = [f"suggested {name}" for name in findings.summary.get("names") or []]
+    columns = [findings.columns.get(name, ()) for name in names]
+    values = zip(findings.columns.get("row", ()), zip(*columns, strict=False), strict=False)
+    return {row: list(found) for row, found in values if all(isinstance(each, int | float) for each in found)}
 
 
 def require_mappings(path: Path, *values: Any) -> None:

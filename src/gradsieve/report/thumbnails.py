@@ -5,19 +5,44 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 SIDE = 64  # pixels at most: a report is to be mailed
+POINTED = 96  # about as many, where there are points to be seen
+DOT = 2  # pixels around the middle of a point
+COLOURS = {"orange": (240, 130, 0), "blue": (40, 130, 255)}
 
 
-def thumbnail(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """An image (C, H, W), bytes or numbers, as (H, W, 3) or (H, W, 1) bytes of at most SIDE pixels a side."""
+def pointed(image: NDArray[Any], groups: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+    """An image (C, H, W) in colour, of about POINTED pixels a side, with the points (P, 2), x and y, of each colour.
+
+    Points outside stand at the edge.
+    """
+    pixels = in_channels(image)
+    factor = max(1, round(POINTED / max(pixels.shape[:2])))
+    pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3)).repeat(factor, 0).repeat(factor, 1)
+    height, width = pixels.shape[:2]
+    for name, points in groups.items():
+        places = np.nan_to_num((np.asarray(points, dtype=np.float64) + 0.5) * factor)  # whole numbers are centres
+        for x, y in np.clip(places, 0, (width - 1, height - 1)).astype(int):
+            pixels[max(0, y - DOT) : y + DOT + 1, max(0, x - DOT) : x + DOT + 1] = COLOURS[name]
+    return pixels.transpose(2, 0, 1)
+
+
+def in_channels(image: NDArray[Any]) -> NDArray[np.uint8]:
+    """An image (C, H, W) as (H, W, 3) or (H, W, 1) bytes: other channels than three are shown as the first."""
     pixels = as_bytes(image).transpose(1, 2, 0)
-    pixels = pixels if pixels.shape[2] == 3 else pixels[:, :, :1]  # other channels than three are shown as the first
-    factor = -(-max(pixels.shape[:2]) // SIDE)
+    return pixels if pixels.shape[2] == 3 else pixels[:, :, :1]
+
+
+def thumbnail(image: NDArray[Any], side: int = SIDE) -> NDArray[np.uint8]:
+    """An image (C, H, W), bytes or numbers, as (H, W, 3) or (H, W, 1) bytes of at most ``side`` pixels a side."""
+    pixels = in_channels(image)
+    factor = -(-max(pixels.shape[:2]) // side)
     height, width = (max(1, side // factor) for side in pixels.shape[:2])
     cut = pixels[: height * factor, : width * factor].astype(np.float64)
     blocks = cut.reshape(height, cut.shape[0] // height, width, cut.shape[1] // width, -1)
@@ -48,6 +73,6 @@ def chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-def data_uri(image: NDArray[Any]) -> str:
+def data_uri(image: NDArray[Any], side: int = SIDE) -> str:
     """The address of a picture that carries the picture itself."""
-    return "data:image/png;base64," + base64.b64encode(png(thumbnail(image))).decode()
+    return "data:image/png;base64," + base64.b64encode(png(thumbnail(image, side))).decode()

@@ -32,7 +32,7 @@ def wide(values: Tensor) -> Tensor:
 
 
 def sum_of_squares(share: Tensor) -> Tensor:  # (N, ...) -> (N,)
-    return share.reshape(len(share), -1).square().sum(1)
+    return (share.flatten(1) if share.dim() > 1 else share.unsqueeze(1)).square().sum(1)  # for no rows, too
 
 
 def sum_of_rows(shares: Tensor, rows: Tensor) -> Tensor:  # (N, ...), (K,) -> (...)

@@ -11,16 +11,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gradsieve.ranks import gather_rows
 from gradsieve.scores.row_gradients import RowPass
 
 
 def gradient_gram(rows: RowPass) -> Tensor:
-    """Inner products of the rows' gradients, (N, N)."""
-    gram = torch.zeros(len(rows.losses), len(rows.losses), dtype=torch.float64, device=rows.losses.device)
+    """Inner products of the gradients of all ranks' rows, (N, N)."""
+    (losses,) = gather_rows([rows.losses]).values
+    own_lines = torch.zeros(len(rows.losses), len(losses), dtype=torch.float64, device=losses.device)
     for _, share in rows.by_parameter():
-        flat = share.flatten(1)  # (N, size of the parameter)
-        gram += flat @ flat.T
-    gram.diagonal().masked_fill_(rows.losses.isnan(), torch.nan)  # the derivative of abs is 0 at NaN
+        flat = share.flatten(1)  # (rows of this rank, size of the parameter)
+        own_lines += flat @ gather_rows([flat]).values[0].T
+    (gram,) = gather_rows([own_lines]).values
+    gram.diagonal().masked_fill_(losses.isnan(), torch.nan)  # the derivative of abs is 0 at NaN
     return gram
 
 

@@ -7,6 +7,7 @@ rows alone; ledger.safetensors has the figures of all. While it works, the folde
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -25,7 +26,7 @@ from gradsieve.counts import keep_count
 from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
-from gradsieve.estimators.fitting import Plan
+from gradsieve.estimators.fitting import Plan, start
 from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.frame import Frame
 from gradsieve.files.model_folder import Design, Model, check_new, save_model, saved_summary
@@ -35,11 +36,11 @@ from gradsieve.methods import METHODS
 from gradsieve.registry import unknown
 from gradsieve.selection import keep_first
 from gradsieve.streams.feed import BlockFeed
-from gradsieve.streams.reading import BadRows, Encoder
+from gradsieve.streams.reading import BadRows, Encoder, Part
 from gradsieve.streams.rows import listed_rows, score_rows
 from gradsieve.streams.shards import Shards
 from gradsieve.streams.survey import Surveyed, survey
-from gradsieve.streams.trainer import StreamTrainer, start_networks
+from gradsieve.streams.trainer import StreamTrainer
 from gradsieve.training.auto_rate import PICK, read_pick
 from gradsieve.training.files import write_json, write_tensors
 from gradsieve.training.folder import RunFolder, check_same
@@ -94,6 +95,7 @@ def fit_stream(
         return saved_summary(out)
     if ranks.world_size() > 1:
         raise InputError("gradsieve fit works in one process. Start it without torchrun.")
+    began = time.monotonic()
     check_names(options["method"], drop_rate, bad_rows)
     names, inputs, words = find_columns(shards, targets, ignore, categorical)
     settings = {**options, "drop_rate": drop_rate, "hidden": list(hidden)}
@@ -102,63 +104,63 @@ def fit_stream(
     known = survey(shards, names, inputs, words, task, options["seed"], bad_rows, note)
     plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=first_rate(drop_rate), **options)
     check_method(plan.make_method())
+    design = Design("mlp", {"hidden": list(hidden)}, [sum(column.size for column in known.columns)], plan.outputs)
+    encoder = Encoder(known.columns, known.targets, plan.used_rate > 0, bad_rows, note)
     folder.create()
     try:
-        return work(shards, known, out, folder, plan, drop_rate, list(hidden), bad_rows, save_every, note, tell)
+        pick = None
+        if drop_rate == AUTO:
+            pick = settle_rate(folder.path / PICK, plan, known, encoder, lambda number: design.build())
+            note(pick.warning or pick_summary(pick))
+            plan = replace(plan, drop_rate=pick.rate)
+            encoder = replace(encoder, drops=plan.used_rate > 0)
+        sample = encoder.part(known.sample)
+        feed = BlockFeed(shards, encoder, plan.seed, choose_device(plan.device))
+        trainer = start_trainer(plan, design, feed, known.filled, sample)
+        trainer.keep_in(folder, save_every, began)
+        with reproducible(plan.seed, trainer.feed.device), stop_request() as stop:
+            trainer.restore()
+            trainer.train(stop, tell)
+        summary = finish(trainer, design, sample, pick, out)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        return summary
     finally:
         folder.release()
 
 
-def work(
-    shards: Shards,
-    known: Surveyed,
-    out: Path,
-    folder: RunFolder,
-    plan: Plan,
-    drop_rate: float | str,
-    hidden: list[int],
-    bad_rows: BadRows,
-    save_every: float,
-    note: Callable[[str], None],
-    tell: Callable[[dict[str, Any]], None],
-) -> dict[str, Any]:
-    """A fit whose folder is taken, to its end."""
-    width = sum(column.size for column in known.columns)
-    design = Design("mlp", {"hidden": hidden}, [width], known.targets.outputs)
-    encoder = Encoder(known.columns, known.targets, plan.used_rate > 0, bad_rows, note)
-    pick = None
-    if drop_rate == AUTO:
-        pick = settle_rate(folder.path / PICK, plan, known, encoder, lambda number: design.build())
-        note(pick.warning or pick_summary(pick))
-        plan = replace(plan, drop_rate=pick.rate)
-        encoder = replace(encoder, drops=plan.used_rate > 0)
-    sample = encoder.part(known.sample)
-    device = choose_device(plan.device)
-    networks = start_networks(plan, lambda number: design.build(), sample.inputs, device)
-    feed = BlockFeed(shards, encoder, plan.seed, device)
-    trainer = StreamTrainer(plan, networks, feed, known.filled, folder, save_every)
+def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample: Part) -> StreamTrainer:
+    """A plan before its first step, after its networks have answered a row."""
+    networks = [
+        start(plan, lambda number: design.build(), number, sample.inputs, feed.device)
+        for number in range(plan.make_method().networks)
+    ]
+    trainer = StreamTrainer(plan, networks, feed, rows)
     for network in networks:
-        trainer.method.require(network, trainer.batch_size, device)
-    with reproducible(plan.seed, device), stop_request() as stop:
-        trainer.restore()
-        history = trainer.train(stop, tell)
-    networks = [network.cpu().eval() for network in networks]
-    ledger = trainer.ledger.cpu()
-    scores = score_rows(shards, encoder, trainer.method, networks, ledger, sample)
+        trainer.method.require(network, trainer.batch_size, feed.device)
+    return trainer
+
+
+def finish(trainer: StreamTrainer, design: Design, sample: Part, pick: RatePick | None, out: Path) -> dict[str, Any]:
+    """Judge every row, and write the folder; returns the summary."""
+    plan, feed, encoder = trainer.plan, trainer.blocks, trainer.blocks.encoder
+    networks, ledger = [network.cpu().eval() for network in trainer.networks], trainer.ledger.cpu()
+    scores = score_rows(feed.shards, encoder, trainer.method, networks, ledger, sample)
     usable = int((~scores.isnan()).sum())
     kept = torch.zeros(len(scores), dtype=torch.bool)
     kept[keep_first(scores, keep_count(plan.used_rate, usable))] = True
+    trainer.elapsed()
+    last = trainer.state.history[-1]
     summary = {
-        "data": str(shards.path),
+        "data": str(feed.shards.path),
         "task": plan.task,
-        "target": known.targets.names,
+        "target": encoder.targets.names,
         "rows": usable,
-        "inputs": len(known.columns),
+        "inputs": len(encoder.columns),
         "dropped": usable - int(kept.sum()),
-        "loss": history[-1]["loss"],
+        "loss": last["loss"],
         "seconds": trainer.state.seconds,
         "streamed": True,
-        "bad_rows": history[-1].get("bad_rows", 0),
+        "bad_rows": last.get("bad_rows", 0),
         "waited": feed.waited,
     }
     if pick is not None:
@@ -170,9 +172,8 @@ def work(
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "ledger_sha256": write_tensors(out / "ledger.safetensors", ledger.tensors()),
     }
-    rows = listed_rows(shards, encoder, networks, scores, kept)
-    save_model(out, Model(known.targets, known.columns, 0, CLIP, design, networks), about, rows, is_ours=True)
-    shutil.rmtree(folder.path, ignore_errors=True)
+    model = Model(encoder.targets, encoder.columns, 0, CLIP, design, networks)
+    save_model(out, model, about, listed_rows(feed.shards, encoder, networks, scores, kept), is_ours=True)
     return {**summary, "method": plan.method, "drop_rate": plan.used_rate, "seed": plan.seed, "out": str(out)}
 
 

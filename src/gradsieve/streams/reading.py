@@ -144,5 +144,5 @@ class Encoder:
 
 def joined(parts: Sequence[Part]) -> Part:
     """Several parts as one."""
-    rows, inputs, targets = (torch.cat([part[place] for part in parts]) for place in range(3))
-    return Part(rows, inputs, targets, sum(part.bad for part in parts))
+    rows, inputs, targets, bad = zip(*parts, strict=True)
+    return Part(torch.cat(rows), torch.cat(inputs), torch.cat(targets), sum(bad))

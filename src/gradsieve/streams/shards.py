@@ -254,19 +254,22 @@ def unreadable(path: Path, error: Exception) -> InputError:
 
 
 def parquet_file(path: Path) -> Any:
-    """An open Parquet file that is read page by page: a row group is never in memory as a whole."""
+    """An open Parquet file that is read page by page: a row group is never in memory as a whole.
+
+    Where pages have checksums (``write_page_checksum``), these are compared.
+    """
     try:
         import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data", "Reading Parquet") from error
-    return pq.ParquetFile(str(path), pre_buffer=False, buffer_size=BUFFER)
+    return pq.ParquetFile(str(path), pre_buffer=False, buffer_size=BUFFER, page_checksum_verification=True)
 
 
 def arrow() -> Any:
     """The library, which is an extra."""
     try:
         import pyarrow as pa  # pyright: ignore[reportMissingImports]
-        import pyarrow.ipc  # pyright: ignore[reportMissingImports]  # noqa: F401
+        import pyarrow.ipc  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data", "Reading Parquet") from error
     return pa

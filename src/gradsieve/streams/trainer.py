@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradsieve.estimators.fitting import Plan, Trainer, start
+from gradsieve.errors import InputError
+from gradsieve.estimators.fitting import Plan, Trainer
 from gradsieve.estimators.rows import batch_rows
 from gradsieve.streams.feed import BlockFeed, Place
 from gradsieve.training.feed import Batch
@@ -21,26 +22,19 @@ SAVING = 20  # times as long as a save took is trained before the next one
 
 
 class StreamTrainer(Trainer):
-    """A plan at work on a table in files."""
+    """A plan at work on a table in files, ``rows`` of which have a target."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        networks: Sequence[nn.Module],
-        feed: BlockFeed,
-        rows: int,
-        folder: RunFolder,
-        save_every: float,
-    ) -> None:
+    def __init__(self, plan: Plan, networks: Sequence[nn.Module], feed: BlockFeed, rows: int) -> None:
         nothing = torch.zeros(0, dtype=torch.int64)
         super().__init__(plan, plan.make_method(), networks, feed, lambda epoch: nothing, nothing)  # type: ignore[arg-type]
-        self.blocks, self.folder, self.save_every = feed, folder, save_every
-        self.batch_size = batch_rows(rows, plan.batch_size)
-        self.state = State(
-            list(networks), self.optimizers, self.ledger, self.tally, data_sha256=feed.shards.sha256, epoch=self.epoch
-        )
-        self.place, self.saved_at, self.clock = Place(), time.monotonic(), time.monotonic()
-        self.stop = StopRequest()
+        self.blocks, self.batch_size = feed, batch_rows(rows, plan.batch_size)
+        self.state = State(list(networks), self.optimizers, self.ledger, self.tally, data_sha256=feed.shards.sha256)
+        self.place, self.stop = Place(), StopRequest()
+
+    def keep_in(self, folder: RunFolder, save_every: float, began: float) -> None:
+        """Save there, every so many seconds; the clock of the fit runs since ``began``."""
+        self.folder, self.save_every = folder, save_every
+        self.saved_at, self.clock = time.monotonic(), began
 
     def batches(self, epoch: int, rate: float) -> Iterator[Batch]:
         """The epoch from where it stands; between two steps is the time to save and to stop."""
@@ -53,6 +47,11 @@ class StreamTrainer(Trainer):
                 raise Interrupted(f"stopped in epoch {epoch} after step {self.state.step}")
             if time.monotonic() - self.saved_at >= self.save_every:
                 self.save()
+        if not self.state.step:
+            raise InputError(
+                f"{self.blocks.shards.path}: fewer rows can be used than a batch has, {self.batch_size}. Give a "
+                "smaller --batch-size, or look at the rows that were left out."
+            )
 
     def train(self, stop: StopRequest, tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
         """All epochs that are left; returns the records of all."""
@@ -90,8 +89,3 @@ class StreamTrainer(Trainer):
             self.place = Place(*meta["place"])
             self.state.restore(tensors, meta)
             self.epoch = self.state.epoch
-
-
-def start_networks(plan: Plan, make_network: Callable[[int], nn.Module], inputs: torch.Tensor, device: torch.device):
-    """The networks of the plan's method at their start."""
-    return [start(plan, make_network, number, inputs, device) for number in range(plan.make_method().networks)]

@@ -21,7 +21,7 @@ from gradsieve.choosing.picture import summary
 from gradsieve.choosing.rates import LEAST_ROWS, RatePick, electorate, no_pick, pick_rate, too_few
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
-from gradsieve.training.evaluate import predict
+from gradsieve.training.evaluate import predict_together
 from gradsieve.training.files import read_json, write_json
 from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import Setting, at_rate
@@ -92,7 +92,9 @@ class Runner:
 
     def predict(self) -> NDArray:
         setting = self.trainer.setting
-        outputs = torch.stack([predict(each, self.inputs, setting.device) for each in self.trainer.state.networks])
+        outputs = torch.stack(
+            [predict_together(each, self.inputs, setting.device) for each in self.trainer.state.networks]
+        )
         if setting.data.task == "classification":
             outputs = outputs.softmax(-1)
         return outputs.double().mean(0).cpu().numpy()

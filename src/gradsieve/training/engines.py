@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradsieve import ranks
 from gradsieve.counts import keep_count
 from gradsieve.engine.captured import WARM_STEPS, capture
 from gradsieve.engine.compiled import Programs, compiled_step
@@ -29,6 +30,7 @@ from gradsieve.training.update import update
 # So many steps are taken to pay back their compiling: half a minute to make a program of cnn9 on an H200, for less than
 # a millisecond a step (docs/performance.md). A rule, no timing, so that a resumed run decides the same.
 STEPS_TO_PAY_BACK = 40_000
+OVER_RANKS = "how many rows of its own a rank keeps is for all ranks to decide, in every step anew"
 
 
 class CaptureError(GradsieveError):
@@ -59,6 +61,9 @@ class PlainEngine:
         state, compiles = self.state, self.compiles(rate)
         step = partial(compiled_step, self.programs, self.method) if compiles else None
         selections = update(self.method, state.networks, state.optimizers, batch.inputs, batch.targets, rate, step)
+        if self.run.batchnorm == "local":
+            for network in state.networks:
+                ranks.average_statistics(network)
         books = [*state.ledger.tensors().values()], [*state.tally.tensors().values()]
         judged = [batch.rows, batch.targets, self.is_corrupted], [list(selection) for selection in selections]
         self.programs.run("enter", enter, *books, *judged) if compiles else enter(*books, *judged)
@@ -152,6 +157,8 @@ def require_engine(setting: Setting) -> None:
         raise InputError(f"engine is 'captured', but {obstacle}. Leave engine out to take the one that fits.")
     if setting.run.compile == "on" and setting.method.decides_on_host:
         raise InputError(f"compile is 'on', but {on_host(setting)}. Leave compile out.")
+    if setting.run.compile == "on" and ranks.world_size() > 1:
+        raise InputError(f"compile is 'on', but {OVER_RANKS}. Leave compile out.")
 
 
 def on_host(setting: Setting) -> str:
@@ -162,6 +169,8 @@ def obstacle_to_capture(setting: Setting, resident: bool) -> str:
     """Why a step can't be one graph, where the data is ``resident`` on the device or not; empty where it can."""
     if setting.device.type != "cuda":
         return f"only CUDA has graphs, and the device is {setting.device.type}"
+    if ranks.world_size() > 1:
+        return OVER_RANKS
     if not resident:
         return "the data does not fit on the device and streams from the host"
     if setting.method.decides_on_host:

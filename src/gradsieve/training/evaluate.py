@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gradsieve.data import Task
 from gradsieve.metrics import METRICS
+from gradsieve.ranks import gather_rows, own_part
 from gradsieve.scores.form import scoring_form
 from gradsieve.training.feed import as_float
 
@@ -29,4 +30,10 @@ def predict(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
 def test_metric(task: Task, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) -> list[float]:
     """Accuracy or R2 of each network on all of the test rows."""
     _, metric = METRICS[task]
-    return [float(metric(predict(network, inputs, targets.device), targets)) for network in networks]
+    return [float(metric(predict_together(network, inputs, targets.device), targets)) for network in networks]
+
+
+def predict_together(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
+    """Outputs for all rows, of which each rank finds its part."""
+    (outputs,) = gather_rows([predict(network, inputs[own_part(len(inputs))], device)]).values
+    return outputs

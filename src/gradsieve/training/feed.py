@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gradsieve import seeds
 from gradsieve.data.dataset import Rows
+from gradsieve.ranks import own_part
 from gradsieve.training.run import Augment
 
 BORDER = 4  # pixels by which a crop may be off
@@ -86,10 +87,14 @@ class Feed:
         return len(self.targets)
 
     def batches(self, order: Tensor, batch_size: int, first: int = 0) -> Iterator[Batch]:
-        """Whole batches of ``order`` from number ``first`` on; a partial last one is left out: shapes stay static."""
+        """Whole batches of ``order`` from number ``first`` on; a partial last one is left out: shapes stay static.
+
+        Of each, the part of this rank.
+        """
         batch_size = min(batch_size, len(order))
         order = order if self.resident else order.cpu()  # once: in a step it would wait for the device
-        chunks = [order[i * batch_size : (i + 1) * batch_size] for i in range(first, len(order) // batch_size)]
+        own = own_part(batch_size)  # of every batch, where several ranks share it
+        chunks = [order[i * batch_size :][own] for i in range(first, len(order) // batch_size)]
         if self.resident:
             for rows in chunks:
                 yield as_batch(rows, self.inputs[rows], self.targets[rows], self.augment)

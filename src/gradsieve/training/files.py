@@ -94,7 +94,7 @@ def tensor_pieces(tensors: dict[str, Tensor]) -> Iterable[bytes | memoryview]:
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for name in header:
-        yield memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy())
+        yield tensors[name].reshape(-1).view(torch.uint8).numpy().data
 
 
 def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
+from gradsieve.ranks.together import differences
 from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
 from gradsieve.training.run import Run
 
@@ -187,12 +188,7 @@ def check_same(path: Path, run: Run) -> None:
         return
     if not isinstance(theirs, dict) or not theirs:
         raise CheckpointError(f"{config} is damaged: it is not a run. Choose another --out.")
-    differing = "; ".join(
-        f"{name} is {theirs.get(name)!r} there, {ours.get(name)!r} here"
-        for name in dict.fromkeys([*ours, *theirs])
-        if name not in theirs or name not in ours or theirs[name] != ours[name]
-    )
-    raise RunFolderError(f"{path} holds another run ({differing}). Choose another --out.")
+    raise RunFolderError(f"{path} holds another run ({differences(theirs, ours)}). Choose another --out.")
 
 
 def read_folder(path: Path) -> RunFolder:

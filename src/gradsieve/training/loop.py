@@ -15,18 +15,21 @@ import torch
 from torch import Tensor
 
 from gradsieve import ranks
-from gradsieve.errors import GradsieveError, InputError
+from gradsieve.errors import GradsieveError
 from gradsieve.metrics import METRICS
 from gradsieve.theory import check_breakdown
+from gradsieve.training.agreement import Agreement
 from gradsieve.training.auto_rate import settle_rate
 from gradsieve.training.engines import CaptureError, PlainEngine, make_engine, require_engine
 from gradsieve.training.evaluate import predict, test_metric
 from gradsieve.training.feed import Feed, epoch_order
-from gradsieve.training.folder import RunFolder, open_folder
+from gradsieve.training.folder import RunFolder
 from gradsieve.training.interrupt import Interrupted, stop_request
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.probe import Probe
 from gradsieve.training.progress import Progress, make_progress
+from gradsieve.training.rank_books import judges, merge, of_all_ranks, of_this_rank, summed
+from gradsieve.training.rank_start import ranks_of, require_same_run, settle_together, shares_in_words
 from gradsieve.training.repeatable import reproducible
 from gradsieve.training.result import Result, finish, read_result
 from gradsieve.training.run import Run, most_dropped
@@ -40,6 +43,7 @@ from gradsieve.training.setting import (
     require_statistics,
     set_learning_rate,
 )
+from gradsieve.training.shared_folder import SharedFolder, open_shared
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
 
@@ -57,17 +61,19 @@ def train(
 
     ``resume`` goes on from where the folder stands, or starts it. A state is saved every ``save_every`` seconds
     and on Ctrl-C; killed and resumed, a run ends with the same bits. ``bounds`` measures, once an epoch, the error
-    of the gradient beside the paper's bound on it.
+    of the gradient beside the paper's bound on it. Under ``torch.distributed`` the ranks share every batch, and the
+    first one writes.
     """
-    folder = None if out is None else open_folder(Path(out), run, resume)
+    require_same_run(run, out, bounds)
+    folder = None if out is None else open_shared(Path(out), run, resume)
     if folder is not None and folder.finished:
         return read_result(folder)
-    if ranks.world_size() > 1:
-        raise InputError("train() works in one process. Under torch.distributed call Method.step on each rank's rows.")
-    setting = prepare(run)
-    state = start(setting)
+    setting = ranks.agreed(lambda: prepare(run))
+    state = ranks.agreed(lambda: start(setting))
+    ranks.require_alike("training rows", {"SHA-256": state.data_sha256})
     is_auto = isinstance(run.drop_rate, str)
-    check_breakdown(run.rate if is_auto else max(run.rate, most_dropped(run)))
+    if ranks.is_first():
+        check_breakdown(run.rate if is_auto else max(run.rate, most_dropped(run)))
     try:
         if folder is not None:
             folder.create()
@@ -75,15 +81,20 @@ def train(
                 return read_result(folder)
         with (
             reproducible(run.seed, setting.device),
-            make_progress(show, run_label(run), run.epochs) as progress,
+            make_progress(show and ranks.is_first(), run_label(run), run.epochs) as progress,
         ):
+            if ranks.world_size() > 1:
+                progress.note(shares_in_words(setting, state))
             picked: dict[str, Any] = {}
             if is_auto:
-                pick = settle_rate(setting, candidate, folder.path if folder is not None else None, progress.note)
+                settle = settle_rate if ranks.world_size() == 1 else settle_together
+                pick = settle(setting, candidate, folder.path if folder is not None else None, progress.note)
                 setting, picked = at_rate(setting, pick.rate), {"pick": pick.to_json()}
             saved = folder.load_state() if folder is not None else None
             if saved is not None:
-                state.restore(*saved)
+                tensors, meta = saved
+                stream = (run.seed, "dropout", meta["epoch"], meta["step"])
+                state.restore(of_this_rank(tensors, stream), meta)
             probe = Probe.of(setting) if bounds else None
             trainer = Trainer(setting, state, folder, progress, probe, save_every)
             trainer.train()
@@ -98,9 +109,12 @@ def start(setting: Setting) -> State:
     require_engine(setting)
     networks = setting.make_networks()
     for network in networks:
+        with ranks.alone():  # one row, or a batch that is not there: nothing to share
+            require_outputs(setting, network)
+            require_statistics(setting, network)
+        if ranks.world_size() > 1:
+            ranks.norm_over_ranks(network, setting.run.batchnorm)
         setting.method.require(network, min(setting.run.batch_size, len(setting.data.train)), setting.device)
-        require_outputs(setting, network)
-        require_statistics(setting, network)
     classes = setting.data.outputs if setting.data.task == "classification" else 0
     return State(
         networks,
@@ -123,7 +137,7 @@ class Trainer:
         self,
         setting: Setting,
         state: State,
-        folder: RunFolder | None,
+        folder: RunFolder | SharedFolder | None,
         progress: Progress,
         probe: Probe | None,
         save_every: float,
@@ -139,17 +153,20 @@ class Trainer:
         self.test_targets = setting.data.test.targets.to(setting.device)
         self.clock = self.saved_at = self.begun_at = time.monotonic()
         self.waited_for_device = 0.0  # at the ends of the epochs
+        self.agree = Agreement(save_every)
+        self.order = torch.arange(0)  # of this epoch
+        self.merged = 0  # steps of it that the ledger of every rank knows
 
     def train(self, until: int | None = None) -> None:
         """All epochs that are left, or those up to ``until``."""
         with stop_request() as stop:
             while self.state.epoch <= (self.run.epochs if until is None else until):
                 for _ in self.steps():
-                    if stop.made:
+                    stops, saves = self.agree(stop.made, time.monotonic() - self.saved_at >= self.save_every)
+                    if stops or saves:
                         self.save()
+                    if stops:
                         raise Interrupted(f"stopped in epoch {self.state.epoch} after step {self.state.step}")
-                    if time.monotonic() - self.saved_at >= self.save_every:
-                        self.save()
                 self.end_epoch()
 
     def steps(self) -> Iterator[None]:
@@ -157,7 +174,8 @@ class Trainer:
         state, epoch = self.state, self.state.epoch
         for optimizer in state.optimizers:
             set_learning_rate(optimizer, self.setting.learning_rate(epoch))
-        for _ in self.engine_steps(epoch_order(self.run.seed, epoch, self.epoch_rows())):
+        self.order, self.merged = epoch_order(self.run.seed, epoch, self.epoch_rows()), state.step
+        for _ in self.engine_steps(self.order):
             state.step += 1
             self.progress.step((epoch - 1) * self.setting.steps_an_epoch + state.step, self.total_steps)
             yield
@@ -181,22 +199,26 @@ class Trainer:
         """The rows of this epoch: all of them, unless the method chose some at its start."""
         state, everything = self.state, torch.arange(len(self.feed), device=self.setting.device)
         if state.step == 0:
-            outputs = cache(lambda network: predict(network, self.feed.inputs, self.setting.device))
+            own = ranks.own_part(len(everything))  # each rank looks at its part of the set
+            outputs = cache(lambda network: predict(network, self.feed.inputs[own], self.setting.device))
             targets = self.feed.targets.to(self.setting.device)
             rate = self.setting.drop_rate(state.epoch, 0)
-            state.epoch_rows = self.method.epoch_rows(outputs, state.networks, targets, rate)
+            chosen = self.method.epoch_rows(outputs, state.networks, targets[own], rate)
+            state.epoch_rows = None if chosen is None else ranks.gather_rows([everything[own][chosen]]).values[0]
             if state.epoch_rows is not None:
                 absent = torch.ones_like(everything, dtype=torch.bool)
                 absent[state.epoch_rows] = False
-                scores = self.method.scores(outputs(state.networks[0]), targets)
-                state.ledger.record_absent(everything[absent], scores.values[absent] if scores else None)
-                state.tally.add_absent(targets[absent], len(state.networks))
+                scores = self.method.scores(outputs(state.networks[0]), targets[own])
+                values = ranks.gather_rows([scores.values]).values[0] if scores else None
+                state.ledger.record_absent(everything[absent], None if values is None else values[absent])
+                state.tally.add_absent(targets[own][absent[own]], len(state.networks))
         return everything if state.epoch_rows is None else state.epoch_rows
 
     def end_epoch(self) -> None:
         """Test, write the record, and turn to the next epoch."""
         state, ready_at = self.state, time.monotonic()
-        figures = state.tally.read()
+        self.merge_ledger()
+        figures = summed(state.tally).read()
         self.waited_for_device += time.monotonic() - ready_at
         if not math.isfinite(figures["loss"]) or not state.is_finite():
             raise GradsieveError(
@@ -214,7 +236,8 @@ class Trainer:
             **figures,
         }
         if self.probe is not None:
-            record["gradient_error"] = self.probe.measure(state.networks[0])
+            with ranks.alone():  # all ranks look at the same rows
+                record["gradient_error"] = self.probe.measure(state.networks[0])
         record["seconds"] = self.elapsed()
         state.history.append(record)
         state.tally.clear()
@@ -227,7 +250,8 @@ class Trainer:
         """How the steps ran: the precision, the engine, what it compiled, and what it was bound by."""
         precision = real_precision(self.state.networks[0], self.setting.device, self.run.precision)
         compiled = {"compile_seconds": self.engine.programs.seconds} if self.engine.programs.made else {}
-        return {"precision": precision, "engine": self.engine.name, **compiled, "bound": self.bound()}
+        manner = {"precision": precision, "engine": self.engine.name, **compiled, "bound": self.bound()}
+        return {**manner, "ranks": ranks_of(self.setting, self.state)} if ranks.world_size() > 1 else manner
 
     def bound(self) -> str:
         """What the steps waited for: data, the launches of the host, or the computation itself."""
@@ -244,11 +268,19 @@ class Trainer:
         self.clock = now
         return self.state.seconds
 
+    def merge_ledger(self) -> None:
+        """Let every rank know what the others entered since the last time."""
+        size, steps = min(self.run.batch_size, len(self.order)), range(self.merged, self.state.step)
+        if ranks.world_size() > 1:
+            merge(self.state.ledger, judges(self.order, size, steps, len(self.feed), ranks.world_size()))
+        self.merged = self.state.step
+
     def save(self) -> None:
         if self.folder is not None:
             self.elapsed()
+            self.merge_ledger()
             number = (self.state.epoch - 1) * self.setting.steps_an_epoch + self.state.step
-            self.folder.save_state(number, self.state.tensors(), self.state.meta())
+            self.folder.save_state(number, of_all_ranks(self.state.tensors()), self.state.meta())
         self.saved_at = time.monotonic()
 
 

@@ -7,19 +7,23 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from gradsieve import seeds
+from gradsieve import ranks, seeds
 
 
 @contextmanager
 def reproducible(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers from the seed, algorithms that repeat, and the caller's generators left as they were."""
+    """Random numbers from the seed, algorithms that repeat, and the caller's generators left as they were.
+
+    Each rank has a stream of its own: dropout must not hide the same units of different rows.
+    """
+    stream = seeds.derive(seed, "dropout", *([ranks.rank()] if ranks.rank() else []))
     with ExitStack() as stack:
         is_cuda = device.type == "cuda"
         if is_cuda:  # of several GPUs, make the run's own the one whose generator is meant
             stack.enter_context(torch.cuda.device(device))
         stack.enter_context(torch.random.fork_rng(devices=[torch.cuda.current_device()] if is_cuda else []))
         stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True))
-        torch.default_generator.manual_seed(seeds.derive(seed, "dropout"))
+        torch.default_generator.manual_seed(stream)
         if is_cuda:
-            torch.cuda.manual_seed(seeds.derive(seed, "dropout"))
+            torch.cuda.manual_seed(stream)
         yield

@@ -16,6 +16,7 @@ from gradsieve.metrics import METRICS
 from gradsieve.training.folder import RunFolder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.setting import Setting
+from gradsieve.training.shared_folder import SharedFolder
 from gradsieve.training.state import State
 from gradsieve.training.versions import versions
 
@@ -54,7 +55,9 @@ class Result:
         return import_module("gradsieve.report.html").result_fragment(self)
 
 
-def finish(setting: Setting, state: State, folder: RunFolder | None, manner: Mapping[str, Any]) -> Result:
+def finish(
+    setting: Setting, state: State, folder: RunFolder | SharedFolder | None, manner: Mapping[str, Any]
+) -> Result:
     """The result of a run that is done in some ``manner``, written where it belongs."""
     tests = [record["test"] for record in state.history]
     last10 = tests[-10:]
@@ -77,7 +80,7 @@ def finish(setting: Setting, state: State, folder: RunFolder | None, manner: Map
     return Result(summary, state.history, weights, state.ledger.cpu())
 
 
-def read_result(folder: RunFolder) -> Result:
+def read_result(folder: RunFolder | SharedFolder) -> Result:
     """The result of a finished run, from its folder."""
     return Result(folder.result(), folder.metrics(), folder.weights(), Ledger(**folder.ledger()))
 

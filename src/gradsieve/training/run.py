@@ -26,6 +26,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 Augment = Literal["none", "crop-flip"]
 Engine = Literal["auto", "plain", "captured"]
 Compile = Literal["auto", "on", "off"]
+BatchNorm = Literal["sync", "local"]
 AUTO = "auto"
 CHOICES = {
     "preset": ("authors", "proper"),
@@ -34,6 +35,7 @@ CHOICES = {
     "augment": ("none", "crop-flip"),
     "engine": ("auto", "plain", "captured"),
     "compile": ("auto", "on", "off"),
+    "batchnorm": ("sync", "local"),
     "schedule_unit": ("epoch", "step"),
 }
 
@@ -67,6 +69,7 @@ class Run:
     augment: Augment = "none"  # images moved and mirrored at random
     engine: Engine = "auto"  # captured: the whole step as one CUDA graph
     compile: Compile = "auto"  # where it pays back within the run
+    batchnorm: BatchNorm = "sync"  # over several ranks: statistics of all rows, or of each rank's own
 
     def __post_init__(self) -> None:
         check_run(self)

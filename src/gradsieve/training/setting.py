@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradsieve import seeds
+from gradsieve import ranks, seeds
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS, DataSet, Rows, Task
 from gradsieve.data.validate import validate
@@ -195,6 +195,8 @@ def answer_to_one_row(setting: Setting, network: nn.Module, form: Scoring) -> An
 
 def choose_device(name: str) -> torch.device:
     """The device asked for, or the best that is there."""
+    if name in ("auto", "cuda") and ranks.world_size() > 1 and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())  # each rank has its own
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.audit.scatter import FLOOR, Array, residual_scale, size, spread
+from gradsieve.mistakes.scatter import FLOOR, Array, residual_scale, size, some, spread
 
 KINDS = ("sign flipped", "scaled", "swapped", "random")
 WIDTHS = np.array([1.0, 2.0, 4.0])  # of right rows around what is expected
@@ -26,8 +26,9 @@ FAR_SHARE = 0.1  # of the rows, the farthest: among them the order of swapped nu
 START = np.array([0.9, 0.025, 0.025, 0.025, 0.025])  # shares of right rows and of each kind, before any row is seen
 LEAST_SHARE = 1e-3  # so that no kind is excluded for good
 ROUNDS = 10  # in practice little moves after five
-SAMPLE = 2**16  # rows that the kinds are learnt from, and rows explained at a time
+PART = 2**16  # rows explained at a time
 BEYOND = 1e6  # standard deviations: what lies farther is equally far
+HUGE = 1e12  # times as large as targets are: likewise
 
 
 class Kinds(NamedTuple):
@@ -38,38 +39,50 @@ class Kinds(NamedTuple):
     whitener: Array  # (q, q) takes residuals of right rows to independent ones of standard deviation 1
     order: NDArray[np.intp]  # (q,) where swapped rows have each output's number, as most of them agree
     shares: Array  # (5,) of right rows, and of KINDS
+    rows: int  # that all this was learnt from
 
 
 class Explained(NamedTuple):
     """What the kinds say of rows."""
 
-    distance: Array  # (n,) from what is expected, in standard deviations of right rows
-    odds: Array  # (n,) natural logarithm of the odds that the row is wrong
-    kind: NDArray[np.object_]  # (n,) the likeliest kind of error, if it is
+    distance: NDArray[np.float32]  # (n,) from what is expected, in standard deviations of right rows
+    odds: NDArray[np.float32]  # (n,) natural logarithm of the odds that the row is wrong
+    number: NDArray[np.int8]  # (n,) of the likeliest of KINDS, if it is
+
+    @property
+    def kind(self) -> NDArray[np.object_]:
+        """(n,) its name."""
+        return np.array(KINDS, dtype=object)[self.number]
 
 
 def explain(given: Array, expected: Array) -> Explained:
     """What happened to rows with ``given`` targets (N, q) where a network ``expected`` others."""
-    step = max(1, -(-len(given) // SAMPLE))
-    kinds = learn_kinds(given[::step], expected[::step])
-    starts = range(0, max(1, len(given)), SAMPLE)
-    parts = (explain_rows(kinds, given[at : at + SAMPLE], expected[at : at + SAMPLE]) for at in starts)
-    return Explained(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    # One unit for all outputs changes no kind, and squares of what is measured in it stay within bounds.
+    unit = float(np.median(np.abs(some(given)), axis=0).max()) or 1.0
+    kinds = learn_kinds(in_unit(some(given), unit), in_unit(some(expected), unit))
+    parts = [slice(at, at + PART) for at in range(0, len(given), PART)]
+    found = [explain_rows(kinds, in_unit(given[part], unit), in_unit(expected[part], unit)) for part in parts]
+    return Explained(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def in_unit(values: Array, unit: float) -> Array:
+    with np.errstate(over="ignore"):
+        return np.clip(values / unit, -HUGE, HUGE)
 
 
 def explain_rows(kinds: Kinds, given: Array, expected: Array) -> Explained:
     weighed = log_weights(kinds, given, expected)
     odds = np.logaddexp.reduce(weighed[1:]) - weighed[0]
-    names = np.array(KINDS, dtype=object)
-    return Explained(size(whitened(kinds, given - expected)), odds, names[weighed[1:].argmax(0)])
+    distance, number = size(whitened(kinds, given - expected)), weighed[1:].argmax(0)
+    return Explained(distance.astype(np.float32), odds.astype(np.float32), number.astype(np.int8))
 
 
 def learn_kinds(given: Array, expected: Array) -> Kinds:
     """The covariance of right rows, the order of swapped ones, and the share of each, found in turn."""
-    residuals, rows = given - expected, len(given)
-    scale = residual_scale(given, expected, np.ones(rows, dtype=bool))
-    kinds = Kinds(np.median(given, axis=0), spread(given), np.diag(1 / scale), np.arange(len(scale)), START)
-    is_right = size(whitened(kinds, residuals)) < np.inf
+    residuals, is_right = given - expected, np.ones(len(given), dtype=bool)
+    scale = residual_scale(given, expected, is_right)
+    centre, order = np.median(given, axis=0), np.arange(len(scale))
+    kinds = Kinds(centre, spread(given), np.diag(1 / scale), order, START, len(given))
     for _ in range(ROUNDS):
         kinds = kinds._replace(order=common_order(kinds, given, expected))
         weighed = log_weights(kinds, given, expected)
@@ -114,7 +127,7 @@ def log_widths(power: Array, outputs: int) -> Array:
 
 def log_scaled(kinds: Kinds, given: Array, expected: Array) -> Array:
     """All numbers multiplied by one factor, the one that fits best; a single number by a power of ten."""
-    rows, outputs = given.shape
+    outputs = given.shape[1]
     if outputs == 1:
         choices = [log_right(kinds, given / ten - expected) - math.log(ten) for ten in POWERS_OF_TEN]
         return np.max(choices, axis=0) - math.log(len(POWERS_OF_TEN))
@@ -122,14 +135,14 @@ def log_scaled(kinds: Kinds, given: Array, expected: Array) -> Array:
     power = np.maximum((theirs**2).sum(1), np.finfo(np.float64).tiny)
     factor = np.clip((ours * theirs).sum(1) / power, 1e-3, 1e3)
     # A factor that was fitted to the row explains less than one that was known: half a logarithm of the rows (BIC).
-    found = log_right(kinds, given / factor[:, None] - expected) - outputs * np.log(factor) - math.log(rows) / 2
-    return np.where(np.abs(np.log(factor)) > math.log(PLAIN_FACTOR), found, -np.inf)
+    found = log_right(kinds, given / factor[:, None] - expected) - outputs * np.log(factor)
+    return np.where(np.abs(np.log(factor)) > math.log(PLAIN_FACTOR), found - math.log(kinds.rows) / 2, -np.inf)
 
 
 def log_swapped(kinds: Kinds, given: Array, expected: Array) -> Array:
-    """The same numbers in the order that most swapped rows share, or in any other, which is less likely by their number.
+    """The same numbers in the order that swapped rows share, or in one of its own: one of very many, so less likely.
 
-    The order of its own that fits a row best matches the smallest with the smallest, and so on: found by sorting.
+    The order that fits a row best matches the smallest with the smallest, and so on: it is found by sorting.
     """
     places = np.argsort(expected, axis=1, kind="stable")
     own = np.empty_like(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ Array = NDArray[np.float64]
 
 OFF = 4.0  # robust standard deviations of an output's residual, where there is one output
 FLOOR = 0.05  # of the spread of the targets: a network that knows its rows by heart leaves no residual to measure
+SAMPLE = 2**16  # rows that others are measured by
 NORMAL_MAD = 1.4826022185056018  # standard deviations of a normal distribution in its median absolute deviation
 
 
@@ -22,9 +24,15 @@ def spread(values: Array) -> Array:
 
 def residual_scale(given: Array, expected: Array, trusted: NDArray[np.bool_]) -> Array:
     """(q,) how far the given targets (N, q) of ``trusted`` rows lie from the expected ones, as standard deviations."""
-    rows = trusted if trusted.any() else np.ones(len(given), dtype=bool)
+    rows = np.flatnonzero(trusted) if trusted.any() else np.arange(len(given))
+    rows = some(rows)
     scale = NORMAL_MAD * np.median(np.abs(given[rows] - expected[rows]), axis=0)
     return np.maximum(scale, FLOOR * spread(given[rows]))
+
+
+def some(rows: NDArray[Any]) -> NDArray[Any]:
+    """Every so many of the rows, where there are more than are needed to measure them all by."""
+    return rows[:: max(1, -(-len(rows) // SAMPLE))]
 
 
 def off_outputs(given: Array, expected: Array, scale: Array) -> NDArray[np.bool_]:
@@ -33,7 +41,8 @@ def off_outputs(given: Array, expected: Array, scale: Array) -> NDArray[np.bool_
     More standard deviations are allowed to one of many outputs: the largest of them is larger by chance.
     """
     limit = OFF * math.sqrt(1 + math.log(given.shape[1]) / 2)
-    return np.abs(given - expected) > limit * scale
+    residuals = given - expected
+    return np.abs(residuals, out=residuals) > limit * scale
 
 
 def size(deviations: Array) -> Array:

@@ -1,0 +1,98 @@
+"""Which drop rate leads: the vote of the held-out rows, and a second witness where that is too close.
+
+Where almost half of the targets are wrong, honest rows hardly outvote the others, and candidates that are far apart
+may be even. The second witness is the median residual: small where a network follows the majority, whatever the wrong
+rows say. Alone it would be a bad judge, since on clean rows it favours a network that gives the hard ones up. So it is
+heard about candidates that the vote cannot tell apart, and not where it may itself be one of the wrong rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsieve.choosing.estimate import suspects, weigh_suspects
+from gradsieve.choosing.vote import PATIENCE, SURE, Array, Tally, cast, tally
+
+CLOSER = 0.8  # of its median residual: what another must come down to, before rate 0 is left for it
+ALIKE = 1.05  # median residuals within this factor of the smallest: the smaller rate is taken
+MAJORITY = 0.55  # of the rows must look right to every candidate, or the median residual may be a wrong row's
+
+
+class Verdict(NamedTuple):
+    """What held-out rows say about candidates in the order of their rates."""
+
+    best: int
+    result: Tally  # of the vote alone
+    even: tuple[int, ...]  # the winner of the vote, and those that it does not lead by two standard errors
+
+
+def judge(answers: Array, given: NDArray, weights: Array, *, has_plain: bool, has_majority: bool) -> Verdict:
+    """The best of (M, N, k) ``answers``, with ``given`` and ``weights`` as `read_rows` and `read_weights` have them.
+
+    ``has_plain``: candidate 0 drops no rows, and is left for good reason only. ``has_majority``: the median residual
+    can be a witness. It can't either where two candidates that drop about as many rows say different things altogether:
+    then each has found a majority of its own.
+    """
+    count = len(answers)
+    if count == 1:
+        return Verdict(0, Tally((0,), np.zeros((1, 1)), np.zeros((1, 1))), (0,))
+    result = tally(cast(answers, given, weights), np.ones(len(given)), count, "none")
+    leader, lead, error = result.ranking[0], result.margins[result.ranking[0]], result.errors[result.ranking[0]]
+    even = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])
+    best = 0 if has_plain and lead[0] <= PATIENCE * error[0] else leader
+    if given.ndim == 1:
+        best = next(
+            each for each in (best, *result.ranking) if not (has_plain and is_refuted(answers, given, weights, each))
+        )
+        return Verdict(best, result, even)
+    dropping = answers[1:] if has_plain else answers
+    if has_majority and all(map(agree, dropping, dropping[1:])):
+        best = nearest(median_residuals(answers, given, weights), best, even, has_plain)
+    elif has_plain and 0 in even:
+        best = 0
+    return Verdict(best, result, even)
+
+
+def is_refuted(answers: Array, given: NDArray, weights: Array, number: int) -> bool:
+    """Whether a candidate gives clearly fewer rows their label than candidate 0 does.
+
+    The vote of classes goes by probabilities, and networks that are hardly trained yet are the surer the fewer rows
+    they learn from.
+    """
+    hits = answers.argmax(2) == given  # (M, N)
+    lost = weights * (hits[0].astype(np.float64) - hits[number])
+    return bool(lost.sum() > SURE * np.sqrt((lost**2).sum()))
+
+
+def nearest(residuals: Array, best: int, even: Sequence[int], has_plain: bool) -> int:
+    """The smallest rate of those that lie nearest to their rows, among ``even`` ones that drop rows."""
+    smallest = residuals[list(even)].min()
+    if has_plain and best == 0 and smallest > CLOSER * residuals[0]:
+        return best
+    dropping = even[1:] if has_plain and even[0] == 0 else even
+    return next((each for each in dropping if residuals[each] <= ALIKE * smallest), best)
+
+
+def median_residuals(answers: Array, given: NDArray, weights: Array) -> Array:
+    """(M,) the distance within which half of the rows' weight lies."""
+    distance = np.sqrt(((answers - given) ** 2).sum(2))  # (M, N)
+    order = distance.argsort(1, kind="stable")
+    reached = weights[order].cumsum(1)
+    middle = (reached < reached[:, -1:] / 2).sum(1)
+    return np.take_along_axis(distance, order, 1)[np.arange(len(answers)), middle]
+
+
+def is_majority_right(answers: Array, given: NDArray, weights: Array) -> bool:
+    """Whether to every candidate more than half of the targets look right, with something to spare."""
+    wrong = max(weigh_suspects(*suspects(each, given), weights) for each in answers)
+    return wrong <= 1 - MAJORITY
+
+
+def agree(first: Array, second: Array) -> bool:
+    """Whether two predictions (N, q) differ by less than they vary."""
+    varies = min(first.var(0).sum(), second.var(0).sum())
+    return bool(((first - second) ** 2).sum(1).mean() <= varies)

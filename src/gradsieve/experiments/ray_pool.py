@@ -1,0 +1,117 @@
+"""The runs of a grid on a Ray cluster, beside the local pool of ``workers``.
+
+Ray starts a run where there is room, and again elsewhere when its worker is lost; the run itself knows from its folder
+where it stands, so that a second start goes on from the last state, and a third finds it finished. For that, the folder
+of the grid lies on a file system that all nodes share.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gradsieve.errors import GradsieveError, InputError, MissingExtraError
+from gradsieve.experiments.workers import Outcome, Task, attempt
+
+RETRIES = 10  # of a run whose worker is lost
+GOODBYE = 120.0  # seconds in which runs that are told to stop can save
+ADDRESS = re.compile(r"ray(://[^/\s:]+:\d+)?")
+
+
+class Cluster(NamedTuple):
+    """Where to run, and what a run needs there."""
+
+    address: str | None = None  # None: the cluster that RAY_ADDRESS names, or one of this machine alone
+    gpus: float | None = None  # of a run; None: 1 where the cluster has any, else 0
+
+
+def read_cluster(text: str, gpus: float | None = None) -> Cluster:
+    """What ``ray`` and ``ray://host:port`` mean."""
+    if not ADDRESS.fullmatch(text):
+        raise InputError(f"cluster is {text!r}, but must be ray, or ray://host:port.")
+    if gpus is not None and not (0 <= gpus <= 1 or (gpus > 0 and gpus == int(gpus))):
+        raise InputError(f"gpus-per-run is {gpus:g}, but must be a share of one GPU or a whole number of them.")
+    return Cluster(None if text == "ray" else text, gpus)
+
+
+def run_on_ray(
+    tasks: Sequence[Task],
+    cluster: Cluster,
+    count: int | None,
+    started: Callable[[int], None],
+    ended: Callable[[int, Outcome], None],
+) -> None:
+    """Hand out tasks by number, ``count`` at a time or as many as fit; ``ended`` may raise to stop them all."""
+    ray = connect(cluster.address)
+    try:
+        resources = ray.cluster_resources()
+        gpus = cluster.gpus if cluster.gpus is not None else float(resources.get("GPU", 0) > 0)
+        check_room(resources, gpus)
+        room = count or int(min(resources["CPU"], resources.get("GPU", 0) / gpus if gpus else resources["CPU"]))
+        remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(attempt)
+        waiting, at_work = list(range(len(tasks)))[::-1], {}
+        try:
+            while waiting or at_work:
+                while waiting and len(at_work) < room:
+                    number = waiting.pop()
+                    at_work[remote.remote(Task(tasks[number].run, tasks[number].path.absolute()))] = number
+                    started(number)
+                for done in ray.wait(list(at_work))[0]:
+                    ended(at_work.pop(done), outcome_of(ray, done))
+        finally:
+            dismiss(ray, list(at_work))
+    finally:
+        ray.shutdown()
+
+
+def connect(address: str | None) -> Any:
+    """Ray, connected; one that is started here tells nobody of it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingExtraError("ray", "ray", "A grid on a cluster") from error
+    if ray.is_initialized():
+        raise GradsieveError("This process is connected to Ray already. Call ray.shutdown() first.")
+    try:
+        # Without "local" Ray would also try the last cluster that was started here, even one that is dead.
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
+        ray.init(address=address, include_dashboard=False if address == "local" else None, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"No Ray cluster answers at {address} ({reason}). See that it runs and, where it asks for "
+            "a token, that Ray finds that on this machine."
+        ) from error
+    return ray
+
+
+def check_room(resources: dict[str, float], gpus: float) -> None:
+    """A run that no node has room for would wait for ever."""
+    if gpus > resources.get("GPU", 0):
+        raise InputError(
+            f"A run needs {gpus:g} GPUs, but the cluster has {resources.get('GPU', 0):g}. Give another --gpus-per-run."
+        )
+
+
+def outcome_of(ray: Any, reference: Any) -> Outcome:
+    """How a run ended; one whose worker was lost again and again has crashed."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.TaskCancelledError:
+        return Outcome("stopped", "was cancelled")
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError) as error:
+        reason = str(error).strip().splitlines()[0]
+        return Outcome("crash", f"Its worker was lost {RETRIES + 1} times ({reason})")
+    except ray.exceptions.RayError as error:
+        return Outcome("crash", str(error))
+
+
+def dismiss(ray: Any, at_work: list[Any]) -> None:
+    """Stop the runs that are left as Ctrl-C does, and give them time to save."""
+    for reference in at_work:
+        ray.cancel(reference, force=False)
+    if at_work:
+        ray.wait(at_work, num_returns=len(at_work), timeout=GOODBYE)

@@ -1,0 +1,241 @@
+"""A search over the settings of a fit, on a file some of whose targets are wrong.
+
+Every trial is trained on the same rows and judged by the same others, which are as wrong as those. Optuna goes by a
+score that one model can have; the last word between the best is a vote, row by row (``gradsieve.choosing.vote``).
+
+journal.log    every trial, in Optuna's journal: a sweep that is killed goes on
+answers/       what each trial says about the rows that judge
+sweep.json     the winner, and how sure that is
+model/         the winner, fitted to all rows: the folder of a fit
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from gradsieve import seeds
+from gradsieve.choosing.rates import LEAST_ROWS
+from gradsieve.choosing.vote import choose, read_rows
+from gradsieve.counts import part
+from gradsieve.data import Task
+from gradsieve.data.validate import check_count
+from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunFolderError
+from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
+from gradsieve.estimators.scaling import CLIP
+from gradsieve.files.fit import Prepared, prepare, rows_csv
+from gradsieve.files.model_folder import Design, Model, save_model
+from gradsieve.methods import DEFAULT_METHOD
+from gradsieve.training.files import read_json, write_json
+from gradsieve.training.versions import versions
+
+Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Plan, and "hidden"
+
+JUDGES = 0.2  # of the rows
+MOST_JUDGES = 5_000
+FINALISTS = 5
+STARTUP = 10  # trials at random before the sampler learns from them
+
+
+def default_space(trial: Any) -> dict[str, Any]:
+    """What is searched where nobody says otherwise."""
+    return {
+        "drop_rate": trial.suggest_float("drop_rate", 0.0, 0.5, step=0.05),
+        "learning_rate": trial.suggest_float("learning_rate", 3e-4, 1e-2, log=True),
+        "hidden": [trial.suggest_categorical("width", [32, 128, 256])] * trial.suggest_int("depth", 1, 3),
+    }
+
+
+def sweep_file(
+    data: Path,
+    targets: Sequence[str],
+    out: Path,
+    *,
+    trials: int = 30,
+    space: Space = default_space,
+    task: Task | None = None,
+    ignore: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    method: str = DEFAULT_METHOD,
+    epochs: int = 50,
+    seed: int = 0,
+    device: str = "auto",
+    note: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Try settings, let held-out rows choose between the best, and fit the winner to all rows; returns sweep.json.
+
+    The folder ``out`` may hold the same sweep, begun or with fewer trials: then it goes on.
+    """
+    check_count("trials", trials, 2)
+    prepared = prepare(data, targets, task, ignore, categorical, note)
+    rows = len(prepared.inputs)
+    if rows < LEAST_ROWS:
+        raise InputError(f"{data} has {rows} rows, but a sweep needs {LEAST_ROWS}: a fifth of them judge.")
+    fixed = {"method": method, "epochs": epochs, "seed": seed, "device": device}
+    base = Plan(task=prepared.targets.task, outputs=prepared.targets.outputs, **fixed)
+    content = hashlib.sha256(np.ascontiguousarray(prepared.inputs).data)
+    content.update(repr(prepared.given.tolist()).encode())
+    study = open_study(out, {"target": prepared.targets.names, "data_sha256": content.hexdigest(), **fixed})
+    trained, judges = split(rows, seed)
+    while (done := len(ended(study))) < trials:
+        trial = ask(study, seed, done)
+        began = time.monotonic()
+        try:
+            settings = dict(space(trial))
+            answers = try_out(base, settings, prepared, trained, judges)
+        except GradsieveError as error:
+            if isinstance(error, InputError):
+                raise
+            study.tell(trial, state=states().PRUNED)  # it diverged, which is a result
+            note(f"trial {done + 1}/{trials} has diverged")
+            continue
+        np.save(answer_path(out, trial.number), answers, allow_pickle=False)
+        trial.set_user_attr("settings", settings)
+        score = noisy_mean(answers, judged(prepared, judges))
+        study.tell(trial, score)
+        note(f"trial {done + 1}/{trials}: {score:.4f} in {time.monotonic() - began:.1f} s, {settings}")
+    return finish(study, out, base, prepared, judges, str(data))
+
+
+def ask(study: Any, seed: int, number: int) -> Any:
+    """The next trial. Its sampler is new and has a seed of its own, so that a sweep that goes on asks the same."""
+    optuna = library()
+    study.sampler = optuna.samplers.TPESampler(
+        seed=seeds.derive(seed, "trial", number) % 2**32, n_startup_trials=STARTUP
+    )
+    return study.ask()
+
+
+def split(rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on, and rows that judge."""
+    order = torch.randperm(rows, generator=seeds.generator(seed, "sweep")).numpy()
+    count = min(MOST_JUDGES, part(JUDGES, rows))
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+def try_out(base: Plan, settings: Mapping[str, Any], prepared: Prepared, trained: NDArray, judges: NDArray) -> NDArray:
+    """A trial's answers for the rows that judge: probabilities (N, C), or outputs (N, q)."""
+    plan, design = apply(base, settings, prepared)
+    scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
+    fitted = fit_networks(plan, prepared.inputs[trained], scaled[trained], lambda number: design.build())
+    return mean_outputs(fitted.networks, prepared.inputs[judges], plan.task)
+
+
+def apply(base: Plan, settings: Mapping[str, Any], prepared: Prepared) -> tuple[Plan, Design]:
+    """The plan and the network of some settings."""
+    changes, design = dict(settings), prepared.design()
+    hidden = changes.pop("hidden", None)
+    if hidden is not None:
+        design = replace(design, options={**design.options, "hidden": list(hidden)})
+    try:
+        return replace(base, **changes), design
+    except TypeError as error:
+        raise InputError(f"The space gives {', '.join(changes)}, but a fit has no such setting ({error}).") from error
+
+
+def judged(prepared: Prepared, judges: NDArray) -> NDArray:
+    """The targets of the rows that judge, at the scale of the answers and clipped as where rows are dropped."""
+    return prepared.targets.scaled(prepared.given, True)[judges]
+
+
+def noisy_mean(answers: ArrayLike, given: NDArray) -> float:
+    """As ``noisy_score``: the mean probability of the given class, or minus the mean distance from the given target."""
+    rows, targets = read_rows(np.asarray(answers)[None], given)
+    if targets.ndim == 1:
+        return float(rows[0, np.arange(len(targets)), targets].mean())
+    return -float(np.sqrt(((rows[0] - targets) ** 2).sum(1)).mean())
+
+
+def finish(study: Any, out: Path, base: Plan, prepared: Prepared, judges: NDArray, data: str) -> dict[str, Any]:
+    """The vote between the best trials, and the winner fitted to all rows."""
+    done = [trial for trial in ended(study) if trial.state == states().COMPLETE]
+    best = sorted(done, key=lambda trial: -trial.value)[:FINALISTS]
+    if len(best) < 2:
+        raise GradsieveError(f"{out}: fewer than two trials have an answer; the others diverged. Narrow the space.")
+    answers = np.stack([np.load(answer_path(out, trial.number), allow_pickle=False) for trial in best])
+    choice = choose(answers, judged(prepared, judges), names=[trial.number for trial in best], seed=base.seed)
+    settings = study.trials[choice.name].user_attrs["settings"]
+    plan, design = apply(base, settings, prepared)
+    result = {
+        "data": data,
+        "trials": len(ended(study)),
+        "settings": settings,
+        "score": study.trials[choice.name].value,
+        "finalists": [{"trial": trial.number, "score": trial.value, **trial.user_attrs["settings"]} for trial in best],
+        "confidence": choice.confidence,
+        "decided": choice.decided,
+        "model": str(out / "model"),
+    }
+    if not (out / "model" / "model.json").exists() or read_json(out / "sweep.json") != result:
+        save_winner(out / "model", plan, design, prepared, result)
+        write_json(out / "sweep.json", result)
+    return result
+
+
+def save_winner(folder: Path, plan: Plan, design: Design, prepared: Prepared, result: Mapping[str, Any]) -> None:
+    """Fit to all rows, and write what every fit writes; a model of fewer trials is replaced."""
+    scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
+    fitted = fit_networks(plan, prepared.inputs, scaled, lambda number: design.build())
+    predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
+    model = Model(prepared.targets, prepared.columns, prepared.side, CLIP, design, fitted.networks)
+    about = {
+        "fit": {"data": result["data"], "rows": len(scaled), "loss": fitted.history[-1]["loss"]},
+        "sweep": dict(result),
+        "plan": asdict(plan),
+        "versions": versions(torch.device("cpu")),
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    save_model(folder, model, about, rows_csv(prepared, fitted.row_scores, fitted.kept, predicted), is_ours=True)
+
+
+def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
+    """The sweep of a folder, or a new one; trials that a kill left behind are closed."""
+    optuna = library()
+    journal, config = out / "journal.log", out / "config.json"
+    try:
+        if out.exists() and not config.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise RunFolderError(f"{out} is there already and no sweep. Choose another --out.")
+        if config.exists() and read_json(config) != dict(settings):
+            raise RunFolderError(f"{out} holds another sweep (see its config.json). Choose another --out.")
+        (out / "answers").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{out} cannot be made or read ({error.strerror}). Choose another --out.") from error
+    write_json(config, dict(settings))
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    storage = optuna.storages.JournalStorage(backend)
+    study = optuna.create_study(storage=storage, study_name="sweep", direction="maximize", load_if_exists=True)
+    for trial in study.get_trials(states=[states().RUNNING]):
+        study.tell(trial.number, state=states().FAIL)
+    return study
+
+
+def ended(study: Any) -> list[Any]:
+    """The trials that have a result: a score, or that they diverged."""
+    return study.get_trials(deepcopy=False, states=[states().COMPLETE, states().PRUNED])
+
+
+def answer_path(out: Path, number: int) -> Path:
+    return out / "answers" / f"{number}.npy"
+
+
+def states() -> Any:
+    return library().trial.TrialState
+
+
+def library() -> Any:
+    """Optuna, which is an extra."""
+    try:
+        import optuna  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise MissingExtraError("optuna", "sweep", "A search over settings") from error
+    return optuna

@@ -1,0 +1,84 @@
+"""The books of a run over several ranks: each rank enters its own rows, and together they are what one rank has.
+
+A row is judged once an epoch, by one rank, so that the merged ledger has every row from who judged it: no sum is
+rounded anew. Counts and random streams stay each rank's own, and a saved state holds those of all.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gradsieve import ranks, seeds
+from gradsieve.training.ledger import Ledger
+from gradsieve.training.tally import Tally
+
+OWN = ("tally.", "rng.")  # of a state: what each rank has of its own
+
+
+def judges(order: Tensor, batch_size: int, steps: range, rows: int, world: int) -> Tensor:
+    """Which rank judged each of ``rows`` rows in some ``steps`` of an epoch over ``order``; 0 for rows not judged."""
+    first, last = steps.start * batch_size, steps.stop * batch_size
+    place = torch.arange(last - first, device=order.device) % batch_size
+    begins = torch.tensor(ranks.parts(batch_size, world)[1:], device=order.device)
+    judge = torch.zeros(rows, dtype=torch.int64, device=order.device)
+    judge[order[first:last]] = torch.searchsorted(begins, place, right=True)
+    return judge
+
+
+def merge(ledger: Ledger, judge: Tensor) -> None:
+    """Let every rank have each row's entry as its judge has it."""
+    if ranks.world_size() == 1:
+        return
+    for column in ledger.tensors().values():
+        merged = column.where(judge == ranks.rank(), 0)
+        dist.all_reduce(merged)
+        column.copy_(merged)
+
+
+def summed(tally: Tally) -> Tally:
+    """The counts of all ranks, added up in the order of the ranks: the same bits every time."""
+    return add_up([Tally(**each) for each in ranks.gather_tensors(tally.tensors())])
+
+
+def add_up(tallies: list[Tally]) -> Tally:
+    """The tally of a whole step from those of its parts. They took the same steps."""
+    columns = {name: torch.stack([each.tensors()[name] for each in tallies]).sum(0) for name in tallies[0].tensors()}
+    return Tally(**{**columns, "steps": tallies[0].steps})
+
+
+def of_all_ranks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state to save: the first rank's, and beside it what the others have of their own."""
+    own = ranks.gather_tensors({name: tensor for name, tensor in tensors.items() if name.startswith(OWN)})
+    others = {
+        f"rank{number}.{name}": tensor for number, each in enumerate(own[1:], start=1) for name, tensor in each.items()
+    }
+    return tensors | others
+
+
+def of_this_rank(tensors: dict[str, Tensor], stream: tuple[int | str, ...]) -> dict[str, Tensor]:
+    """A rank's state from a saved one. In another world the first rank takes over all counts, and the others begin
+    random streams of their own, named ``stream``."""
+    shared = {name: tensor for name, tensor in tensors.items() if not name.startswith("rank")}
+    names = [name for name in shared if name.startswith(OWN)]
+    world = 1 + sum(name.startswith("rank") and name.endswith(".rng.cpu") for name in tensors)
+    rank = ranks.rank()
+    if world == ranks.world_size():
+        return shared | {name: tensors[f"rank{rank}.{name}"] for name in names if rank}
+    tallies = [
+        Tally(**{name[6:]: tensors[f"rank{each}.{name}" if each else name] for name in names if name[:6] == "tally."})
+        for each in range(world)
+    ]
+    whole = add_up(tallies)
+    counts = {f"tally.{name}": column for name, column in whole.tensors().items()}
+    if rank == 0:
+        return shared | counts
+    empty = {name: column if name == "tally.steps" else torch.zeros_like(column) for name, column in counts.items()}
+    return {name: tensor for name, tensor in (shared | empty).items() if name != "rng.cuda"} | fresh_stream(stream)
+
+
+def fresh_stream(stream: tuple[int | str, ...]) -> dict[str, Tensor]:
+    """The state of a rank's random numbers at the start of a stream."""
+    seed, *path = stream
+    return {"rng.cpu": seeds.generator(int(seed), *path, ranks.rank()).get_state()}

@@ -1,0 +1,87 @@
+"""The second witness: heard where a vote is close, and only while a majority is right."""
+
+import numpy as np
+import pytest
+
+from gradsieve.choosing.judge import is_majority_right, judge, median_residuals
+
+ROWS = 1000
+ONES = np.ones(ROWS)
+
+
+def rows(share, seed=0):
+    """A truth, targets of which a share follows a lie, and what least squares makes of both."""
+    random = np.random.default_rng(seed)
+    truth, lie = 2 * random.normal(size=(2, ROWS, 1))
+    is_wrong = (np.arange(ROWS) < share * ROWS)[:, None]
+    given = np.where(is_wrong, lie, truth) + 0.1 * random.normal(size=(ROWS, 1))
+    return truth, lie, given, (1 - share) * truth + share * lie
+
+
+def verdict(answers, given, **options):
+    return judge(np.stack(answers), given, ONES, **{"has_plain": True, "has_majority": True, **options})
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.45, 0.49])
+def test_candidates_that_follow_the_majority_win(share):
+    """At 0.49 the vote alone is a tie: 510 rows against 490."""
+    truth, _, given, plain = rows(share)
+    found = verdict([plain, 0.5 * (plain + truth), truth], given)
+    assert found.best == 2
+    assert (0 in found.even) == (share > 0.4)
+
+
+def test_nothing_is_dropped_where_no_majority_is_sure():
+    truth, _, given, plain = rows(0.49)
+    assert verdict([plain, 0.9 * truth, truth], given, has_majority=False).best == 0
+
+
+def test_nor_where_like_candidates_say_unlike_things():
+    truth, lie, given, plain = rows(0.49)
+    assert verdict([plain, truth, lie], given).best == 0
+
+
+def test_a_clear_vote_needs_no_witness():
+    """On clean rows a network that gives up the hard tenth has the smaller median residual, and loses."""
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(ROWS, 1))
+    hard = (np.arange(ROWS) < 100)[:, None]
+    plain = truth + 0.1 * random.normal(size=(ROWS, 1))
+    trimmed = np.where(hard, 0.0, truth + 0.05 * random.normal(size=(ROWS, 1)))
+    residuals = median_residuals(np.stack([plain, trimmed]), truth, ONES)
+    assert residuals[1] < 0.8 * residuals[0]
+    assert verdict([plain, trimmed], truth).best == 0
+
+
+def test_the_smaller_of_rates_that_are_alike():
+    truth, _, given, plain = rows(0.3)
+    noise = 0.001 * np.random.default_rng(1).normal(size=(2, ROWS, 1))
+    assert verdict([plain, truth + noise[0], truth + noise[1]], given).best == 1
+
+
+def test_median_residuals_know_weights():
+    given = np.arange(5.0)[:, None]
+    answers = np.zeros((1, 5, 1))
+    assert median_residuals(answers, given, np.ones(5)) == 2
+    assert median_residuals(answers, given, np.array([1.0, 1, 1, 1, 5])) == 4
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, True), (0.3, True), (0.55, False), (0.6, False)])
+def test_a_majority_with_something_to_spare(share, expected):
+    truth, _, given, _ = rows(share)
+    assert is_majority_right(truth[None], given, ONES) == expected
+
+
+def test_classes_do_not_go_by_confidence_alone():
+    """A network that is always sure, and wrong about a third, beats a hesitant one by probabilities only."""
+    random = np.random.default_rng(0)
+    labels = random.integers(3, size=ROWS)
+    hesitant = np.full((ROWS, 3), 0.3) + 0.1 * np.eye(3)[labels]
+    guess = np.where(random.random(ROWS) < 0.33, (labels + 1) % 3, labels)
+    found = verdict([hesitant, np.eye(3)[guess]], labels)
+    assert found.result.ranking[0] == 1
+    assert found.best == 0
+
+
+def test_one_candidate_is_the_best():
+    assert verdict([np.zeros((ROWS, 1))], np.zeros((ROWS, 1))).best == 0

@@ -1,0 +1,228 @@
+"""A grid on a real Ray cluster of this machine: workers lost on the way, an order to stop, and what is refused."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradsieve.errors import GradsieveError, InputError, RunFolderError
+from gradsieve.experiments import ray_pool, reproduce
+from gradsieve.experiments.grid import Choice, cell_path
+from gradsieve.experiments.ray_pool import Cluster, read_cluster
+from gradsieve.experiments.watch import Watch
+from gradsieve.experiments.workers import Outcome
+from gradsieve.training.folder import read_folder
+from gradsieve.training.loop import train
+
+CHOICE = Choice(
+    data="digits",
+    rows=("sym-40",),
+    methods=("spl", "prl-l"),
+    seeds=(1,),
+    epochs=30,
+    model_options={"hidden": [8]},
+    device="cpu",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def begun(out):
+    """How many runs have recorded an epoch and are not finished."""
+    return sum(not (path.parent / "result.json").exists() for path in out.rglob("metrics.jsonl"))
+
+
+def workers_at_work():
+    """The processes in which Ray runs ours."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::attempt"):
+                found.append(int(path.parent.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+class Counting(Watch):
+    """What was told of each run."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.told = []
+
+    def finished(self, cell, result, reason=""):
+        self.told.append(cell.folder)
+        super().finished(cell, result, reason)
+
+
+def test_a_grid_that_loses_two_workers_finishes_each_run_once(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    out, killed, watches = tmp_path / "grid", [], []
+
+    def make_watch(show):
+        return lambda *each: watches.append(Counting(*each)) or watches[-1]
+
+    monkeypatch.setattr(reproduce, "make_watch", make_watch)
+
+    def kill_two():
+        while len(killed) < 2:
+            time.sleep(0.05)
+            if begun(out):
+                for process in [each for each in workers_at_work() if each not in killed][: 2 - len(killed)]:
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(process)
+
+    killer = threading.Thread(target=kill_two, daemon=True)
+    killer.start()
+    records = reproduce.reproduce("table2", CHOICE, out, cluster=Cluster()).records["table2"]
+    killer.join(5)
+    assert len(set(killed)) == 2
+    cells = reproduce.plan("table2", CHOICE, out)
+    assert sorted(watches[0].told) == sorted(cell.folder for cell in cells)
+    assert [record["method"] for record in records] == ["spl", "prl-l"]
+    alone = train(cells[1].run)
+    result = read_folder(cell_path(out, cells[1])).result()
+    assert result["last"] == alone.last  # resumed by another worker: the same bits
+    assert not list(out.rglob("state"))  # finished, and nothing is left to resume
+    # The same call again finds all of it finished: nobody connects to anything.
+    monkeypatch.setattr(ray_pool, "connect", None)
+    assert reproduce.reproduce("table2", CHOICE, out, cluster=Cluster()).records["table2"] == records
+
+
+class NoRay:
+    """As much of Ray as a pool needs, in this process."""
+
+    class exceptions:  # noqa: N801
+        TaskCancelledError = NodeDiedError = OutOfMemoryError = type("Unused", (Exception,), {})
+        WorkerCrashedError = type("WorkerCrashedError", (Exception,), {})
+        RayError = Exception
+
+    def __init__(self, resources, answer):
+        self.resources, self.answer, self.asked, self.cancelled = resources, answer, {}, []
+
+    def cluster_resources(self):
+        return self.resources
+
+    def remote(self, **options):
+        self.asked |= options
+
+        class Remote:
+            remote = staticmethod(lambda task: str(task.path))
+
+        return lambda function: Remote
+
+    def wait(self, references, num_returns=1, timeout=None):
+        return references[:1], references[1:]
+
+    def get(self, reference):
+        return self.answer(reference)
+
+    def cancel(self, reference, force):
+        self.cancelled.append(reference)
+
+    def shutdown(self):
+        self.asked["shut down"] = True
+
+
+def pool(monkeypatch, resources, answer=lambda task: Outcome("done")):
+    fake = NoRay(resources, answer)
+    monkeypatch.setattr(ray_pool, "connect", lambda address: fake)
+    return fake
+
+
+def test_a_worker_that_is_lost_again_and_again_is_an_error_that_keeps_what_is_finished(tmp_path, monkeypatch):
+    def lost(task):
+        raise NoRay.exceptions.WorkerCrashedError("The worker died unexpectedly")
+
+    fake = pool(monkeypatch, {"CPU": 2}, lost)
+    with pytest.raises(GradsieveError, match=r"Its worker was lost 11 times .*the same command goes on"):
+        reproduce.reproduce("table2", CHOICE, tmp_path, cluster=Cluster())
+    assert len(fake.cancelled) == 1  # the other run is told to stop
+    assert fake.asked["shut down"]
+
+
+def test_a_folder_that_the_nodes_do_not_share_is_noticed(tmp_path, monkeypatch):
+    pool(monkeypatch, {"CPU": 2})
+    with pytest.raises(GradsieveError, match="a file system that all nodes of the cluster share"):
+        reproduce.reproduce("table2", CHOICE, tmp_path, cluster=Cluster())
+
+
+@pytest.mark.parametrize(
+    ("resources", "cluster", "expected"),
+    [
+        ({"CPU": 4.0}, Cluster(), (0, 4)),
+        ({"CPU": 64.0, "GPU": 8.0}, Cluster(), (1, 8)),
+        ({"CPU": 64.0, "GPU": 8.0}, Cluster(gpus=0.25), (0.25, 32)),
+        ({"CPU": 16.0, "GPU": 8.0}, Cluster(gpus=0.25), (0.25, 16)),
+        ({"CPU": 16.0, "GPU": 8.0}, Cluster(gpus=0), (0, 16)),
+    ],
+)
+def test_so_many_runs_are_at_work_as_fit(monkeypatch, tmp_path, resources, cluster, expected):
+    fake = pool(monkeypatch, resources)
+    cell = reproduce.plan("table2", CHOICE, tmp_path)[0]
+    started, most, ended = [], [], []
+    tasks = [reproduce.Task(cell.run, tmp_path / str(number)) for number in range(100)]
+    ray_pool.run_on_ray(
+        tasks,
+        cluster,
+        None,
+        lambda number: (started.append(number), most.append(len(started) - len(ended))),
+        lambda number, outcome: ended.append(number),
+    )
+    assert ended == list(range(100))
+    assert (fake.asked["num_gpus"], max(most)) == expected
+    assert fake.asked["max_retries"] == ray_pool.RETRIES
+
+
+@pytest.mark.parametrize("text", ["dask", "ray:", "ray://host", "ray://host:port", "http://host:1", ""])
+def test_addresses_that_are_none(text):
+    with pytest.raises(InputError, match="must be ray, or ray://host:port"):
+        read_cluster(text)
+
+
+def test_what_a_run_may_ask_for(monkeypatch):
+    assert read_cluster("ray") == Cluster(None, None)
+    assert read_cluster("ray://head:10001", 0.5) == Cluster("ray://head:10001", 0.5)
+    for gpus in (-0.5, 1.5):
+        with pytest.raises(InputError, match="gpus-per-run is"):
+            read_cluster("ray", gpus)
+    fake = pool(monkeypatch, {"CPU": 2})
+    with pytest.raises(InputError, match="A run needs 1 GPUs, but the cluster has 0"):
+        ray_pool.run_on_ray([], Cluster(gpus=1), None, lambda number: None, lambda *each: None)
+    assert fake.asked["shut down"]
+
+
+def test_a_cluster_that_does_not_answer_is_one_error(monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def init(**options):
+        raise ConnectionError("ray client connection timeout\nand more")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(InputError, match=r"No Ray cluster answers at ray://head:1 \(ray client connection timeout\)"):
+        ray_pool.connect("ray://head:1")
+
+
+def test_refused(tmp_path, gradsieve):
+    with pytest.raises(InputError, match="measures time"):
+        reproduce.reproduce("table4", CHOICE, tmp_path, cluster=Cluster())
+    done = gradsieve("reproduce", "table2", "--data", "digits", "--cluster", "ray", "--out", "s3://bucket/grid")
+    assert done.code == 2
+    assert "is an address and not a folder" in done.err
+    with pytest.raises(RunFolderError, match="is an address"):
+        reproduce.dry_run("table2", CHOICE, Path("gs://bucket/grid"))
+    assert not (tmp_path / "s3:").exists()
+
+
+def test_the_dry_run_of_a_cluster(tmp_path, gradsieve):
+    command = ("reproduce", "table2", "--data", "digits", "--rows", "sym-40", "--cluster", "ray", "--dry-run", "--json")
+    assert len(json.loads(gradsieve(*command, "--out", tmp_path / "grid").out)["runs"]) > 1

@@ -1,0 +1,126 @@
+"""A search on rows that cannot be trusted: the vote finds what the mean error would not, and a sweep goes on."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+optuna = pytest.importorskip("optuna")
+
+from gradsieve.errors import GradsieveError, InputError, RunFolderError  # noqa: E402
+from gradsieve.experiments import sweep  # noqa: E402
+from gradsieve.experiments.sweep import noisy_mean, sweep_file  # noqa: E402
+from gradsieve.files.fit import predict_file  # noqa: E402
+from gradsieve.files.model_folder import load_model  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def rates(trial):
+    """A small space of a user's own."""
+    return {"drop_rate": trial.suggest_categorical("drop_rate", [0.0, 0.35]), "hidden": [16], "learning_rate": 0.01}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Three targets in ten are wrong, all to one side."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(600, 3))
+    y = x[:, 0] + np.sin(2 * x[:, 1])
+    y[random.random(600) < 0.3] += 6
+    path = tmp_path_factory.mktemp("sweep") / "t.csv"
+    np.savetxt(path, np.column_stack([x, y]), delimiter=",", header="a,b,c,y", comments="")
+    return path
+
+
+@pytest.fixture(scope="module")
+def swept(table, tmp_path_factory):
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("swept") / "s"
+    return out, sweep_file(table, ["y"], out, trials=4, space=rates, epochs=30, device="cpu")
+
+
+def test_the_vote_finds_the_rate(swept, table):
+    out, result = swept
+    assert result["settings"]["drop_rate"] == 0.35
+    assert (out / "journal.log").stat().st_size > 0
+    assert len(list((out / "answers").iterdir())) == 4
+    assert load_model(out / "model").design.options == {"hidden": [16]}
+    values = np.array([float(line.split(",")[1]) for line in predict_file(out / "model", table).splitlines()[1:]])
+    x = np.loadtxt(table, delimiter=",", skiprows=1)
+    truth = x[:, 0] + np.sin(2 * x[:, 1])
+    assert 1 - np.mean((values - truth) ** 2) / np.var(truth) > 0.7
+
+
+def test_nothing_is_tried_twice_and_more_trials_go_on(swept, table, tmp_path, monkeypatch):
+    out, result = swept
+    monkeypatch.setattr(sweep, "try_out", None)  # would fail if it were called
+    monkeypatch.setattr(sweep, "save_winner", None)
+    assert sweep_file(table, ["y"], out, trials=4, space=rates, epochs=30, device="cpu") == result
+
+
+def test_a_sweep_that_is_killed_in_a_trial_goes_on_with_the_same_trials(swept, table, tmp_path, monkeypatch):
+    calls, real = [], sweep.try_out
+
+    def killed(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(sweep, "try_out", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sweep_file(table, ["y"], tmp_path / "s", trials=4, space=rates, epochs=30, device="cpu")
+    result = sweep_file(table, ["y"], tmp_path / "s", trials=4, space=rates, epochs=30, device="cpu")
+    assert len(calls) == 5
+    names = ("settings", "score", "confidence", "decided", "trials")
+    assert [result[name] for name in names] == [swept[1][name] for name in names]
+
+
+def test_a_trial_that_diverges_is_a_result(table, tmp_path, monkeypatch):
+    real, notes = sweep.try_out, []
+
+    def sometimes(base, settings, *rest):
+        if settings["drop_rate"] == 0.0:
+            raise GradsieveError("The loss became NaN")
+        return real(base, settings, *rest)
+
+    monkeypatch.setattr(sweep, "try_out", sometimes)
+    sweep_file(table, ["y"], tmp_path / "s", trials=6, space=rates, epochs=3, device="cpu", note=notes.append)
+    assert any("has diverged" in note for note in notes)
+    assert json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"] == 6
+
+
+def test_the_score_is_that_of_the_chooser():
+    chances = np.array([[0.9, 0.1], [0.2, 0.8]])
+    assert noisy_mean(chances, np.array([0, 0])) == pytest.approx(0.55)
+    given = np.array([[0.0], [1.0], [2.0], [3.0]])
+    width = np.subtract(*np.quantile(given, (0.75, 0.25)))
+    assert noisy_mean(given + 1, given) == pytest.approx(-1 / width)
+
+
+def test_the_command(gradsieve, table, tmp_path):
+    done = gradsieve("sweep", table, "--target", "y", "--trials", 2, "--epochs", 2, "--out", tmp_path / "s", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["trials"] == 2
+    assert done.err.count("trial ") == 2
+
+
+def test_refused(swept, table, tmp_path):
+    with pytest.raises(RunFolderError, match="holds another sweep"):
+        sweep_file(table, ["y"], swept[0], trials=4, space=rates, epochs=31, device="cpu")
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(RunFolderError, match="no sweep"):
+        sweep_file(table, ["y"], tmp_path, trials=2, space=rates)
+    with pytest.raises(InputError, match="trials"):
+        sweep_file(table, ["y"], tmp_path / "s", trials=1)
+    with pytest.raises(InputError, match="a fit has no such setting"):
+        sweep_file(table, ["y"], tmp_path / "s", trials=2, space=lambda trial: {"speed": 9})
+    small = tmp_path / "small.csv"
+    small.write_text("a,y\n" + "".join(f"{i},{i * 0.5}\n" for i in range(50)))
+    with pytest.raises(InputError, match="a sweep needs 200"):
+        sweep_file(small, ["y"], tmp_path / "s", trials=2)

@@ -1,0 +1,158 @@
+"""Files as one table: row numbers, slices, and what may be wrong with a file."""
+
+import datetime
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gradsieve.errors import InputError
+from gradsieve.files.frame import read_frame
+from gradsieve.streams.reading import frames, read_slice, to_numpy
+from gradsieve.streams.shards import Reader, Slice, is_shards, open_shards
+
+ROWS, GROUP = 3000, 250
+
+
+def cells(frame):
+    return {name: values.tolist() for name, values in frame.columns.items()}
+
+
+def same(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(np.array(left[name]), np.array(right[name]))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_folder_of_shards_is_the_table_that_was_cut(tmp_path, suffix, columns, write_shards):
+    folder = write_shards(tmp_path / "data", columns(), suffix=suffix)
+    (tmp_path / "data" / "_metadata.parquet").write_bytes(b"not data")
+    table = open_shards(folder)
+    assert is_shards(folder)
+    assert len(table) == ROWS
+    assert [group.first for group in table.groups] == list(range(0, ROWS, GROUP))
+    assert table.columns == {"a": "number", "b": "number", "c": "number", "town": "text", "y": "number", "kind": "text"}
+    assert table.locate(2500) == f"{folder}/part-2{suffix}, row 501"
+    pq.write_table(pa.table(columns()), tmp_path / "whole.parquet")
+    same(cells(read_frame(folder)), cells(read_frame(tmp_path / "whole.parquet")))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_slices_in_any_order_are_rows_of_the_whole(tmp_path, suffix, columns, write_shards):
+    folder = write_shards(tmp_path / "data", columns(), group=1000, suffix=suffix)
+    table, whole = open_shards(folder), read_frame(folder)
+    reader = Reader(table, ["a", "town"])
+    # On, on, back, into the middle of another.
+    for group, start, rows in [(0, 0, 300), (0, 300, 300), (0, 100, 50), (2, 700, 300), (1, 999, 1), (2, 0, 10)]:
+        part = Slice(table.groups[group], start, rows)
+        frame = read_slice(reader, part)
+        assert frame.columns["a"].tolist() == whole.columns["a"][part.first : part.first + rows].tolist()
+        assert frame.columns["town"].tolist() == whole.columns["town"][part.first : part.first + rows].tolist()
+        assert frame.row_numbers.tolist() == list(range(part.first, part.first + rows))
+
+
+def test_columns_of_every_type_are_what_a_loop_over_python_objects_gives():
+    table = pa.table(
+        {
+            "whole": pa.array([1, None, -(2**60)]),
+            "small": pa.array([1.5, None, float("inf")], pa.float32()),
+            "truth": pa.array([True, None, False]),
+            "money": pa.array([decimal.Decimal("1.25"), None, decimal.Decimal("-3.50")]),
+            "day": pa.array([datetime.date(1970, 1, 11), None, datetime.date(1969, 12, 31)]),
+            "coded": pa.array([7, None, 7]).dictionary_encode(),
+        }
+    )
+    days = {"day": [10.0, np.nan, -1.0]}
+    for name in table.column_names:
+        expected = [np.nan if cell is None else cell for cell in table.column(name).to_pylist()]
+        np.testing.assert_array_equal(to_numpy(table.column(name)), np.array(days.get(name, expected), dtype=float))
+    texts = pa.table(
+        {
+            "word": pa.array(["x", None, "é"]),
+            "coded": pa.array(["x", None, "é"]).dictionary_encode(),
+            "raw": pa.array([b"x", None, "é".encode()]),
+            "large": pa.array(["x", None, "é"], pa.large_string()),
+        }
+    )
+    for name in texts.column_names:
+        assert to_numpy(texts.column(name)).tolist() == ["x", "", "é"]
+
+
+def test_shards_with_other_columns(tmp_path, columns, write_shards):
+    folder = write_shards(tmp_path / "data", columns())
+    pq.write_table(pa.table({"a": ["x"], "b": [1.0], "new": [1]}), folder / "part-3.parquet")
+    with pytest.raises(InputError) as error:
+        open_shards(folder)
+    assert "part-3.parquet has other columns than" in str(error.value)
+    assert "y is missing" in str(error.value)
+    assert "new is new" in str(error.value)
+    assert "a is text, not number" in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_damaged_files_are_one_error_that_names_them(tmp_path, suffix, columns, write_shards):
+    """Cut short, without its end, empty, or something else."""
+    folder = write_shards(tmp_path / "data", columns(), suffix=suffix)
+    path = folder / f"part-1{suffix}"
+    content = path.read_bytes()
+    for bad in [b"", b"PAR1", content[:-1], content[: len(content) // 2], b"x" * len(content), content[5:]]:
+        path.write_bytes(bad)
+        with pytest.raises(InputError, match=rf"part-1{suffix}"):
+            list(frames(open_shards(folder), ["a"]))
+
+
+def test_noise_in_pages_with_checksums_is_always_noticed(tmp_path, columns):
+    path, random, said = tmp_path / "t.parquet", np.random.default_rng(0), []
+    pq.write_table(pa.table(columns(600)), path, row_group_size=100, write_page_checksum=True)
+    content = path.read_bytes()
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")  # where the footer begins
+    for _ in range(40):
+        noisy = bytearray(content)
+        start = int(random.integers(4, end - 8))
+        noisy[start : start + 8] = random.bytes(8)
+        path.write_bytes(bytes(noisy))
+        with pytest.raises(InputError) as error:
+            list(frames(open_shards(path), list(columns(10))))
+        said.append(str(error.value))
+    assert all("t.parquet cannot be read as Parquet: it is damaged" in text for text in said)
+
+
+def test_a_shard_that_disappears_or_changes_while_it_is_read(tmp_path, columns, write_shards):
+    folder = write_shards(tmp_path / "data", columns())
+    table = open_shards(folder)
+    parts = frames(table, ["a"])
+    next(parts)
+    path = folder / "part-2.parquet"
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(InputError, match=r"part-2\.parquet is not there any more\. Put it back.*--resume"):
+        list(parts)
+    path.write_bytes(content + b" ")
+    with pytest.raises(InputError, match=r"part-2\.parquet has changed while it was being read"):
+        list(frames(table, ["a"]))
+    path.write_bytes(content)
+    assert sum(len(frame) for frame in frames(table, ["a"])) == ROWS
+
+
+def test_the_fingerprint_knows_names_layout_and_content(tmp_path, columns, write_shards):
+    same_data = [write_shards(tmp_path / name, columns()) for name in ("one", "two")]
+    others = [
+        write_shards(tmp_path / "three", columns(seed=1)),
+        write_shards(tmp_path / "four", columns(), group=500),
+        write_shards(tmp_path / "five", columns(), shards=2),
+    ]
+    first, second, *rest = [open_shards(folder).sha256 for folder in same_data + others]
+    assert first == second
+    assert len({first, *rest}) == 4
+
+
+def test_nothing_to_read(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="nor a folder of Parquet or Arrow files"):
+        open_shards(tmp_path / "empty")
+    pq.write_table(pa.table({"a": pa.array([], pa.float64())}), tmp_path / "none.parquet")
+    with pytest.raises(InputError, match="has no rows"):
+        open_shards(tmp_path / "none.parquet")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gradsieve import RobustLoss
-from gradsieve.dropin.short import partition, short_form
+from gradsieve.dropin.short import short_form, smallest
 from gradsieve.errors import InputError
 from gradsieve.scores.loss import row_losses
 from gradsieve.scores.loss_gradient import loss_gradient_norm
@@ -112,7 +112,7 @@ def test_ties_and_near_ties_are_left_to_the_usual_way():
     outputs, targets = torch.tensor([[1.0], [2.0], [2.0], [3.0]]), torch.zeros(4, 1)
     assert trimmed(F.mse_loss, "gradient", outputs, targets, 2) is None
     assert trimmed(F.mse_loss, "gradient", outputs, targets, 3) is not None
-    assert partition(np.array([1.0, 1.0 + 1e-7, 2.0]), 1) is None
+    assert smallest(np.array([1.0, 1.0 + 1e-7, 2.0]), 1) is None
     assert RobustLoss(F.mse_loss, 0.5)(outputs, targets) == 2.5  # rows 0 and 1: the first of equals
 
 

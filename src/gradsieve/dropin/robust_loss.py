@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gradsieve.counts import check_rate, exact
 from gradsieve.data.validate import check_count
 from gradsieve.dropin.replay import Replays, pays
-from gradsieve.dropin.short import KnownLoss, Trim, short_form
+from gradsieve.dropin.short import MOST_VALUES, KnownLoss, Trim, short_form
 from gradsieve.dropin.trimmed_loss import (
     Score,
     Share,
@@ -133,7 +133,7 @@ class RobustLoss(nn.Module):
         """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
         if not self.training:
             return self.plain(outputs, targets)
-        loss = self.short(outputs, targets) if self.can_be_short(outputs, targets) else None
+        loss = self.short(outputs, targets) if self.short_form is not None and outputs.is_cpu else None
         if loss is None:
             loss = self.usual(outputs, targets)
         if rows is not None:
@@ -169,13 +169,10 @@ class RobustLoss(nn.Module):
             return False
         return not torch._C._are_functorch_transforms_active() and world_size() == 1
 
-    def can_be_short(self, outputs: Tensor, targets: Tensor) -> bool:
-        """Whether to try the fewest steps: on a CPU, for whole rows."""
-        on_cpu = outputs.is_cpu and targets.is_cpu and not targets.requires_grad
-        return on_cpu and self.short_form is not None and self.may_be_closed()
-
     def short(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """The mean loss of what is kept, where that takes a few steps."""
+        """The mean loss of what is kept, where that takes a few steps: on a CPU, for whole rows."""
+        if not targets.is_cpu or targets.requires_grad or outputs.numel() > MOST_VALUES or not self.may_be_closed():
+            return None
         plain = outputs.detach()
         found = cast(Trim, self.short_form)(plain, targets, self.share.of(len(plain)))
         if found is None:

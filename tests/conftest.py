@@ -1,14 +1,20 @@
 """What all tests share: one thread, and the command."""
 
 import os
+import shutil
 import sys
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from filelock import FileLock
 
 # Small tensors gain nothing from threads, and threads that wait for each other on busy cores cost minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; processes that tests start inherit it
+# And they import torch, some hundred times: where nothing compiled is kept, that takes twice as long.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
 
 import torch
 
@@ -38,3 +44,22 @@ def gradsieve(monkeypatch, capsys):
         return Answer(stop.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """A folder that ``make(folder)`` fills, by one of the processes that tests run in: what takes long is done once."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder_of(name, make):
+        folder = base / name
+        with FileLock(f"{folder}.lock"):
+            if not (folder / "done").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                (folder / "done").touch()
+        return folder
+
+    return folder_of

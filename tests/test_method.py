@@ -15,6 +15,7 @@ from gradsieve.counts import keep_count
 from gradsieve.errors import InputError
 from gradsieve.method import Look, Scores, make_method, take
 from gradsieve.methods import METHODS
+from gradsieve.methods.coordinate_median import middle
 
 FEATURES, CLASSES = 6, 4
 seeds = st.integers(0, 2**31)
@@ -485,14 +486,22 @@ def test_the_coordinate_median_equals_a_loop(rows):
         network.zero_grad()
         F.cross_entropy(network(inputs[row : row + 1]), targets[row : row + 1]).backward()
         alone.append(flat(network).clone())
-    middle = []
+    halfway = []
     for coordinate in torch.stack(alone, dim=1).tolist():
         ordered = sorted(coordinate)
-        middle.append((ordered[(rows - 1) // 2] + ordered[rows // 2]) / 2)
+        halfway.append((ordered[(rows - 1) // 2] + ordered[rows // 2]) / 2)
     network.zero_grad()
     (selection,), (found,) = step(METHODS["coordinate-median"](F.cross_entropy), [network], inputs, targets, 0.0)
-    torch.testing.assert_close(found, torch.tensor(middle), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(found, torch.tensor(halfway), rtol=1e-5, atol=1e-7)
     assert len(selection.kept) == rows
+
+
+def test_the_median_of_one_value_for_all_rows_is_that_value():
+    """A parameter that no loss reaches has one zero for all rows; torch's median of such a tensor reads elsewhere."""
+    for _ in range(200):
+        junk = [torch.full((size,), torch.nan) for size in (4, 40, 160)]
+        del junk
+        assert torch.equal(middle(torch.zeros(()).expand(40, 2, 2)), torch.zeros(2, 2))
 
 
 @pytest.mark.parametrize("name", ["prl-g", "prl-l", "spl"])

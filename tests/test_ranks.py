@@ -289,10 +289,7 @@ def alone():
     return all_cases(1, 0)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Where the ranks saved what they found."""
-    folder = tmp_path_factory.mktemp("ranks")
+def run_ranks(folder):
     commands = [[sys.executable, __file__, str(rank), str(folder)] for rank in range(max(WORLDS))]
     processes = [subprocess.Popen(command) for command in commands]  # pytest shows what they say
     try:
@@ -302,7 +299,12 @@ def folder(tmp_path_factory):
     finally:
         for process in processes:
             process.kill()
-    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(once):
+    """Where the ranks saved what they found."""
+    return once("ranks", run_ranks)
 
 
 @pytest.fixture(scope="module", params=WORLDS, ids="{} ranks".format)

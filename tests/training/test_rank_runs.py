@@ -113,10 +113,7 @@ def main(rank, folder):
             dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Where the ranks saved what they found."""
-    folder = tmp_path_factory.mktemp("ranks")
+def run_ranks(folder):
     commands = [[sys.executable, __file__, str(rank), str(folder)] for rank in range(max(WORLDS))]
     processes = [subprocess.Popen(command) for command in commands]  # pytest shows what they say
     try:
@@ -126,7 +123,12 @@ def folder(tmp_path_factory):
     finally:
         for process in processes:
             process.kill()
-    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(once):
+    """Where the ranks saved what they found."""
+    return once("rank_runs", run_ranks)
 
 
 def load(folder, rank, world):

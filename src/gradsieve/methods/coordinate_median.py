@@ -37,5 +37,6 @@ class CoordinateMedian(Method):
 
 def middle(values: Tensor) -> Tensor:
     """The median over the first dimension, halfway between the middle two where their number is even."""
-    lower, upper = values.median(dim=0).values, -(-values).median(dim=0).values  # torch's median is the lower one
+    values = values.contiguous()  # of an expanded tensor torch's median is anything
+    lower, upper = values.median(dim=0).values, -values.neg().median(dim=0).values  # torch's is the lower one
     return (lower + upper) / 2

@@ -138,6 +138,20 @@ def test_other_criteria_are_not_for_it(criterion):
     assert trimmed(criterion, "gradient", *batch(criterion), 25) is None
 
 
+@pytest.mark.parametrize(
+    ("outputs", "targets", "message"),
+    [
+        (torch.tensor(1.0), torch.tensor(2.0), "outputs is a single number"),
+        (torch.ones(4, 2), [1, 2], "targets is a list"),
+        (torch.ones(4, 2), torch.zeros(4, dtype=torch.int32), "int64 classes"),
+    ],
+)
+def test_what_is_no_batch_is_named(outputs, targets, message):
+    criterion = F.cross_entropy if "int64" in message else F.mse_loss
+    with pytest.raises(InputError, match=message):
+        RobustLoss(criterion, 0.3)(outputs, targets)
+
+
 def test_half_precision_and_a_target_with_a_gradient_are_not_for_it():
     outputs, targets = batch(F.mse_loss)
     assert trimmed(F.mse_loss, "gradient", outputs.bfloat16(), targets.bfloat16(), 25) is None

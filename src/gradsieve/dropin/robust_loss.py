@@ -131,6 +131,7 @@ class RobustLoss(nn.Module):
 
     def forward(self, outputs: Tensor, targets: Tensor, rows: Tensor | None = None) -> Tensor:
         """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
+        check_tensors(outputs, targets)
         if not self.training:
             return self.plain(outputs, targets)
         loss = self.short(outputs, targets) if self.short_form is not None and outputs.is_cpu else None
@@ -314,6 +315,13 @@ def same(value: Value) -> Value:
 
 
 # Checks.
+
+
+def check_tensors(outputs: Any, targets: Any) -> None:
+    for name, values in (("outputs", outputs), ("targets", targets)):
+        if not isinstance(values, Tensor) or not values.dim():
+            what = "a single number" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+            raise InputError(f"{name} is {what}, but must be a tensor whose first dimension is the rows.")
 
 
 def rate_function(drop_rate: float | RateAt, ramp: int) -> RateAt:

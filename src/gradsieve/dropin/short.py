@@ -68,7 +68,9 @@ def of_squares(outputs: Tensor, targets: Tensor, count: int) -> Trimmed | None:
 
 def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = False) -> Trimmed | None:
     """Cross-entropy of (N, C) logits. Classes come first in here: torch's softmax over few side by side is slow."""
-    if outputs.dim() != 2 or classes.shape != outputs.shape[:1] or outputs.dtype not in PRECISIONS:
+    if outputs.dim() != 2 or classes.shape != outputs.shape[:1] or classes.dtype != torch.int64:
+        return None
+    if outputs.dtype not in PRECISIONS:
         return None
     logs = outputs.t().contiguous().log_softmax(0)
     try:

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -61,5 +63,26 @@ def once(tmp_path_factory):
                 make(folder)
                 (folder / "done").touch()
         return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def run_ranks(once):
+    """The folder in which ``world`` processes of a test file, ``python FILE RANK FOLDER``, leave what they find."""
+
+    def folder_of(file, world):
+        def make(folder):
+            commands = [[sys.executable, file, str(rank), str(folder)] for rank in range(world)]
+            processes = [subprocess.Popen(command) for command in commands]  # pytest shows what they say
+            try:
+                while any(process.poll() is None for process in processes):
+                    assert not any(process.poll() for process in processes), "a rank failed; others would wait for it"
+                    time.sleep(0.05)
+            finally:
+                for process in processes:
+                    process.kill()
+
+        return once(Path(file).stem, make)
 
     return folder_of

@@ -4,9 +4,7 @@ The processes are this file, run as a script: each works through all cases on it
 """
 
 import copy
-import subprocess
 import sys
-import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -289,22 +287,10 @@ def alone():
     return all_cases(1, 0)
 
 
-def run_ranks(folder):
-    commands = [[sys.executable, __file__, str(rank), str(folder)] for rank in range(max(WORLDS))]
-    processes = [subprocess.Popen(command) for command in commands]  # pytest shows what they say
-    try:
-        while any(process.poll() is None for process in processes):
-            assert not any(process.poll() for process in processes), "a rank failed; the others would wait for it"
-            time.sleep(0.05)
-    finally:
-        for process in processes:
-            process.kill()
-
-
 @pytest.fixture(scope="module")
-def folder(once):
+def folder(run_ranks):
     """Where the ranks saved what they found."""
-    return once("ranks", run_ranks)
+    return run_ranks(__file__, max(WORLDS))
 
 
 @pytest.fixture(scope="module", params=WORLDS, ids="{} ranks".format)

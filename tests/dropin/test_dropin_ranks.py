@@ -3,7 +3,6 @@
 The processes are this file, run as a script: each takes its part of every batch and saves what it found.
 """
 
-import subprocess
 import sys
 from datetime import timedelta
 from functools import partial
@@ -111,16 +110,8 @@ def main(rank, folder):
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
-    commands = [[sys.executable, __file__, str(rank), str(folder)] for rank in range(WORLD)]
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    try:
-        errors = [process.communicate(timeout=150)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * WORLD, "\n".join(errors)
+def together(run_ranks):
+    folder = run_ranks(__file__, WORLD)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(WORLD)]
 
 

@@ -3,9 +3,7 @@
 The processes are this file, run as a script.
 """
 
-import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -55,17 +53,8 @@ def main(rank, folder):
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
-    commands = [[sys.executable, __file__, str(rank), str(folder)] for rank in range(WORLD)]
-    processes = [subprocess.Popen(command) for command in commands]
-    try:
-        while any(process.poll() is None for process in processes):
-            assert not any(process.poll() for process in processes), "a rank failed; the other would wait for it"
-            time.sleep(0.05)
-    finally:
-        for process in processes:
-            process.kill()
+def found(run_ranks):
+    folder = run_ranks(__file__, WORLD)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(WORLD)]
 
 

@@ -5,9 +5,12 @@ import torch
 import torch.nn.functional as F
 
 from gradsieve.data.dataset import Rows
-from gradsieve.training.feed import BORDER, Feed, as_float, crop_and_flip, epoch_order
+from gradsieve.engine.captured import WARM_STEPS
+from gradsieve.training.engines import CapturedEngine
+from gradsieve.training.feed import BORDER, Feed, as_float, crop_and_flip, draw, epoch_order
 from gradsieve.training.loop import Trainer, reproducible, start
 from gradsieve.training.progress import Progress
+from gradsieve.training.run import make_run
 from gradsieve.training.setting import prepare
 
 CPU = torch.device("cpu")
@@ -117,3 +120,13 @@ def test_the_same_random_numbers_give_the_same_crops():
     first = crop_and_flip(images)
     torch.manual_seed(3)
     assert torch.equal(crop_and_flip(images), first)
+
+
+def test_a_step_that_is_tried_at_the_end_of_an_epoch_finds_rows():
+    """A capture tries its step a few times; of a set of one batch, all tries but the first lie beyond it."""
+    setting = prepare(make_run("digits", "prl-l", epochs=1, batch_size=1000, device="cpu"))
+    engine = CapturedEngine(setting, start(setting), Feed(setting.data.train, setting.device))
+    for _ in range(WARM_STEPS):
+        batch = draw(engine.order, engine.place, engine.feed.inputs, engine.feed.targets, 1000, "none")
+        assert len(batch.rows) == 1000
+        assert int(batch.rows.max()) < len(engine.feed)

@@ -3,9 +3,7 @@
 The ranks are this file, run as a script. Each goes through all runs and saves what it found.
 """
 
-import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -113,22 +111,10 @@ def main(rank, folder):
             dist.destroy_process_group()
 
 
-def run_ranks(folder):
-    commands = [[sys.executable, __file__, str(rank), str(folder)] for rank in range(max(WORLDS))]
-    processes = [subprocess.Popen(command) for command in commands]  # pytest shows what they say
-    try:
-        while any(process.poll() is None for process in processes):
-            assert not any(process.poll() for process in processes), "a rank failed; the others would wait for it"
-            time.sleep(0.05)
-    finally:
-        for process in processes:
-            process.kill()
-
-
 @pytest.fixture(scope="module")
-def folder(once):
+def folder(run_ranks):
     """Where the ranks saved what they found."""
-    return once("rank_runs", run_ranks)
+    return run_ranks(__file__, max(WORLDS))
 
 
 def load(folder, rank, world):

@@ -24,9 +24,9 @@ from gradsieve.errors import InputError
 from gradsieve.registry import unknown
 from gradsieve.scores.form import Scoring
 from gradsieve.scores.loss import Criterion, row_losses
-from gradsieve.scores.recall import FirstPass, first_pass, take
+from gradsieve.scores.recall import FirstPass, Shielded, first_pass, take
 from gradsieve.scores.row_gradients import RowPass
-from gradsieve.selection import keep_smallest
+from gradsieve.selection import keep_smallest, mask_of
 
 # "index": one forward over the batch, dropped rows leave the loss. "reforward": a forward to score, then a
 # new one over the kept rows, so that BatchNorm never sees the others (worth about 8 points on CIFAR-10).
@@ -122,6 +122,10 @@ class Method:
 
     def learn(self, network: nn.Module, look: Look, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
         """Leave the gradient of ``rows`` in ``.grad``, from the look where that was the pass; return their loss."""
+        is_kept = mask_of(rows) if look.trains else None
+        if is_kept is not None and look.outputs is not None:  # no row is moved
+            losses = self.losses(Shielded.apply(look.outputs, is_kept), targets).where(is_kept, 0.0)
+            return self.backward(network, losses, len(rows))
         if look.trains and look.outputs is not None:
             outputs = take(look.outputs, rows)
         elif look.first_pass is not None:
@@ -130,9 +134,12 @@ class Method:
             outputs = network(take(inputs, rows))
         return self.backward(network, self.losses(outputs, take(targets, rows)))
 
-    def backward(self, network: nn.Module, losses: Tensor) -> Tensor:
-        """Leave the gradient of the mean loss over the kept rows of all ranks in ``.grad``; return that loss."""
-        count = ranks.total(len(losses), losses.device)
+    def backward(self, network: nn.Module, losses: Tensor, rows: int | None = None) -> Tensor:
+        """Leave the gradient of the mean loss over the kept rows of all ranks in ``.grad``; return that loss.
+
+        ``rows``: how many they are here, where the others have a loss of 0.
+        """
+        count = ranks.total(len(losses) if rows is None else rows, losses.device)
         loss = losses.sum() / max(1, count)
         if count:  # else no rank has a row: no gradient, and the optimizer skips the step
             loss.backward()

@@ -76,10 +76,18 @@ def where(mask: Tensor, count: int) -> Tensor:
     """Where a mask is True, ascending: ``nonzero``, but that nobody asks the device how often, ``count``, that is."""
     if compares_pairs(mask):
         so_far = mask.cumsum(0)
-        return (so_far <= torch.arange(count, device=mask.device)[:, None]).sum(1)  # one kernel; a scatter is none
+        places = (so_far <= torch.arange(count, device=mask.device)[:, None]).sum(1)  # one kernel; a scatter is none
+        if not torch.compiler.is_compiling():  # which takes no attributes
+            places.is_kept = mask  # type: ignore[attr-defined]  # for ``mask_of``
+        return places
     rows = torch.arange(mask.shape[0], device=mask.device)
     place = (mask.cumsum(0) - 1).where(mask, count)  # behind the others, for rows that are not wanted
     return rows.new_empty(count + 1).scatter_(0, place, rows)[:count]
+
+
+def mask_of(rows: Tensor) -> Tensor | None:
+    """The mask that ``where`` found these rows by, if a compiler follows: what can start from it need not wait."""
+    return getattr(rows, "is_kept", None)
 
 
 def how_many_precede(keys: list[Tensor]) -> Tensor:

@@ -57,11 +57,12 @@ def reference(criterion, score, outputs, targets, rate):
 def test_loss_gradient_and_rows_are_those_of_the_usual_way(criterion, score, dtype, seed, rate):
     outputs, targets = batch(criterion, seed=seed, dtype=dtype)
     loss, gradient, kept, _ = reference(criterion, score, outputs, targets, rate)
-    found = trimmed(criterion, score, outputs, targets, len(kept))
+    free = outputs.clone().requires_grad_()
+    found = trimmed(criterion, score, free, targets, len(kept))
     if found is not None:
         assert torch.equal(torch.from_numpy(found.kept).nonzero().squeeze(1), kept)
-        assert found.loss == pytest.approx(float(loss), rel=1e-5)
-        torch.testing.assert_close(found.gradient * found.scale, gradient)
+        torch.testing.assert_close(found.loss.detach(), loss)
+        torch.testing.assert_close(torch.autograd.grad(found.loss, free)[0], gradient)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=name)
@@ -92,9 +93,10 @@ def test_the_loss_tells_the_same_of_a_batch(criterion, score):
 def test_squares_of_any_shape(shape):
     outputs, targets = torch.randn(shape), torch.randn(shape)
     loss, gradient, kept, _ = reference(F.mse_loss, "gradient", outputs, targets, 0.4)
-    found = trimmed(F.mse_loss, "gradient", outputs, targets, len(kept))
-    assert found.loss == pytest.approx(float(loss), rel=1e-5)
-    torch.testing.assert_close(found.gradient * found.scale, gradient)
+    free = outputs.clone().requires_grad_()
+    found = trimmed(F.mse_loss, "gradient", free, targets, len(kept))
+    torch.testing.assert_close(found.loss.detach(), loss)
+    torch.testing.assert_close(torch.autograd.grad(found.loss, free)[0], gradient)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
@@ -118,7 +120,7 @@ def test_ties_and_near_ties_are_left_to_the_usual_way():
 
 def test_labels_that_are_ignored_or_wrong_are_left_to_the_usual_way():
     outputs, targets = batch(F.cross_entropy)
-    for label in (-100, 5):
+    for label in (-100, -1, 5):
         targets[7] = label
         assert trimmed(F.cross_entropy, "gradient", outputs, targets, 25) is None
 
@@ -160,11 +162,28 @@ def test_half_precision_and_a_target_with_a_gradient_are_not_for_it():
     assert targets.grad.any()
 
 
-def test_a_gradient_of_the_gradient_is_refused_and_not_wrong():
-    outputs, targets = batch(F.mse_loss)
-    loss = RobustLoss(F.mse_loss, 0.3)(outputs.requires_grad_(), targets)
-    with pytest.raises(InputError, match="can be taken only once"):
-        torch.autograd.grad(loss, outputs, create_graph=True)
+@pytest.mark.parametrize("criterion", CRITERIA, ids=name)
+def test_a_gradient_of_the_gradient_is_that_of_the_kept_rows(criterion):
+    outputs, targets = batch(criterion, dtype=torch.float64)
+    _, _, kept, _ = reference(criterion, "gradient", outputs, targets, 0.3)
+    found = []
+    for loss, rows in ((RobustLoss(criterion, 0.3), slice(None)), (criterion, kept)):
+        free = outputs.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(free[rows], targets[rows]), free, create_graph=True)
+        found += torch.autograd.grad(gradient.square().sum(), free)
+    torch.testing.assert_close(*found)
+
+
+def test_outputs_too_large_for_the_short_way_are_left_to_the_usual_one():
+    outputs, targets = batch(F.cross_entropy)
+    outputs[4] *= 1e4
+    assert trimmed(F.cross_entropy, "gradient", outputs, targets, 25) is None
+    _, gradient, kept, _ = reference(F.cross_entropy, "gradient", outputs, targets, 0.3)
+    free = outputs.clone().requires_grad_()
+    robust = RobustLoss(F.cross_entropy, 0.3)
+    robust(free, targets).backward()
+    assert torch.equal(robust.kept, kept)
+    torch.testing.assert_close(free.grad, gradient)
 
 
 def test_a_loss_that_has_judged_can_be_copied_and_saved():

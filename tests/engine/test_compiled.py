@@ -102,3 +102,21 @@ def test_tied_weights_stay_tied():
 
 def test_by_the_real_compiler():
     assert_same_step(METHODS["prl-l"](F.cross_entropy), [mlp()], Programs(), 0.25, steps=1)
+
+
+@pytest.mark.parametrize("name", ["spl", "prl-l", "co-prl-l"])
+def test_one_pass_of_all_rows_of_which_some_count(name):
+    networks = [convolutions("batch").double() for _ in range(METHODS[name].networks)]
+    assert_same_step(METHODS[name](F.cross_entropy, passes="index"), networks, Programs(as_traced), 0.4)
+
+
+def test_a_broken_row_that_is_dropped_leaves_no_trace_in_a_traced_step():
+    class Breaks(nn.Module):
+        def forward(self, outputs):
+            return torch.where(torch.arange(ROWS)[:, None] == 3, torch.nan, outputs)
+
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 28 * 28, CLASSES), Breaks())
+    method = METHODS["prl-l"](F.cross_entropy, passes="index")
+    (found,) = compiled_step(Programs(as_traced), method, [network], *batch(), 0.25)
+    assert 3 not in found.kept
+    assert network[1].weight.grad.isfinite().all()

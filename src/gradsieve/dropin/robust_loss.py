@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from gradsieve.counts import check_rate, exact
 from gradsieve.data.validate import check_count
 from gradsieve.dropin.replay import Replays, pays
-from gradsieve.dropin.short import MOST_VALUES, KnownLoss, Trim, short_form
+from gradsieve.dropin.short import MOST_VALUES, Trim, short_form
 from gradsieve.dropin.trimmed_loss import (
     Score,
     Share,
@@ -100,7 +101,7 @@ class RobustLoss(nn.Module):
         self.short_form = short_form(criterion, score) if unit == "row" and not balanced else None
         self.rate_at = rate_function(drop_rate, ramp)
         self.at(1)
-        self.last: Judgement | None = None
+        self.last: Callable[[], Judgement] | None = None
         self.replays = Replays()
         self.has_ledger = rows is not None
         if rows is not None:
@@ -131,7 +132,8 @@ class RobustLoss(nn.Module):
 
     def forward(self, outputs: Tensor, targets: Tensor, rows: Tensor | None = None) -> Tensor:
         """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
-        check_tensors(outputs, targets)
+        if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.dim() and targets.dim()):
+            refuse_batch(outputs, targets)
         if not self.training:
             return self.plain(outputs, targets)
         loss = self.short(outputs, targets) if self.short_form is not None and outputs.is_cpu else None
@@ -161,7 +163,8 @@ class RobustLoss(nn.Module):
         else:
             kept = keep_mask(ranked, classes, judged, self.share)
             loss = loss_of_labels(self.criterion, outputs, targets, kept, cast(int, self.ignored))
-        self.last = Judgement(partial(same, ranked.values), kept, judged, self.agreement_of(outputs, targets))
+        agrees = self.agreement_of(outputs, targets)
+        self.last = partial(same, Judgement(partial(same, ranked.values), kept, judged, agrees))
         return loss
 
     def may_be_closed(self) -> bool:
@@ -174,15 +177,14 @@ class RobustLoss(nn.Module):
         """The mean loss of what is kept, where that takes a few steps: on a CPU, for whole rows."""
         if not targets.is_cpu or targets.requires_grad or outputs.numel() > MOST_VALUES or not self.may_be_closed():
             return None
-        plain = outputs.detach()
-        found = cast(Trim, self.short_form)(plain, targets, self.share.of(len(plain)))
+        found = cast(Trim, self.short_form)(outputs, targets, self.share.of(len(outputs)))
         if found is None:
             return None
-        # The outputs are few enough to be held: scores and agreement are found when they are asked for.
-        scores = partial(scores_of, self.score, self.criterion, plain, targets)
-        agrees = partial(agreement, plain, targets, self.ignored)
-        self.last = Judgement(scores, torch.from_numpy(found.kept), None, agrees)
-        return cast(Tensor, KnownLoss.apply(outputs, found.loss, found.gradient, found.scale))
+        # The outputs are few enough to be held: everything else is found when it is asked for.
+        self.last = partial(
+            judged_rows, self.score, self.criterion, self.ignored, outputs.detach(), targets, found.kept
+        )
+        return found.loss
 
     def is_closed(self, outputs: Tensor, targets: Tensor) -> bool:
         """Whether to take losses and gradients from closed forms: on a GPU, where they go in one launch."""
@@ -197,7 +199,8 @@ class RobustLoss(nn.Module):
                 found = self.judge(outputs, targets)
         loss, gradient, scores, kept, judged = found
         known = partial(same, cast(Tensor, scores))
-        self.last = Judgement(known, cast(Tensor, kept), judged, self.agreement_of(outputs, targets))
+        agrees = self.agreement_of(outputs, targets)
+        self.last = partial(same, Judgement(known, cast(Tensor, kept), judged, agrees))
         return cast(Tensor, WithGradient.apply(outputs, loss, gradient))
 
     def settings(self) -> Hashable:
@@ -289,7 +292,7 @@ class RobustLoss(nn.Module):
     def judgement(self) -> Judgement:
         if self.last is None:
             raise InputError("Nothing was judged yet. Call the loss in train mode first.")
-        return self.last
+        return self.last()
 
     def enter(self, rows: Tensor) -> None:
         """Enter the last batch in the ledger."""
@@ -306,6 +309,14 @@ class RobustLoss(nn.Module):
         return f"rate={self.rate:g}, T={self.T}, score={self.score}, unit={self.unit}"
 
 
+def judged_rows(
+    score: Score, criterion: Criterion, ignored: int | None, outputs: Tensor, targets: Tensor, kept: np.ndarray
+) -> Judgement:
+    """What the short way made of its rows, all of which have a label."""
+    scores = partial(scores_of, score, criterion, outputs, targets)
+    return Judgement(scores, torch.from_numpy(kept), None, partial(agreement, outputs, targets, ignored))
+
+
 def scores_of(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     return ranking(score, criterion, outputs, targets).values
 
@@ -317,7 +328,7 @@ def same(value: Value) -> Value:
 # Checks.
 
 
-def check_tensors(outputs: Any, targets: Any) -> None:
+def refuse_batch(outputs: Any, targets: Any) -> None:
     for name, values in (("outputs", outputs), ("targets", targets)):
         if not isinstance(values, Tensor) or not values.dim():
             what = "a single number" if isinstance(values, Tensor) else f"a {type(values).__name__}"

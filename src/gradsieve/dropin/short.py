@@ -1,40 +1,38 @@
-"""The two usual losses in the fewest steps. On a CPU a batch of some hundred rows is so soon computed that a loss costs
-what its calls cost: each of them up to a hundredth of a training step, and autograd's own as many again. Calls of numpy
-cost less.
+"""The rows to keep, for the two usual losses, in the fewest steps. On a CPU a batch of some hundred rows is so soon
+computed that a loss costs what its calls cost: each of them up to a hundredth of a training step. Calls of numpy cost
+less than torch's, and nothing is computed for a gradient: the dropped rows get targets that weigh nothing, and the
+criterion itself does the rest.
 
-A batch that is cut between nearly equal scores, or keeps a broken row, is left to the usual way: the answer is None.
+A batch that is cut between nearly equal scores, or has a broken row, is left to the usual way: the answer is None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradsieve.errors import InputError
 from gradsieve.scores.loss import Criterion, unpack
 
 NEAR = 1e-5  # relative: what the order of a sum can change, with room
 MOST_VALUES = 2**18  # of outputs: above it the work counts, and torch shares it among the cores
-ZERO = np.float32(0)  # in place of what is dropped: 0 times NaN would be NaN
 PRECISIONS = (torch.float32, torch.float64)
 
 
 class Trimmed(NamedTuple):
-    """The mean loss of the rows kept of N, its gradient at all outputs, and which they are."""
+    """The mean loss of the rows kept of N, and which they are."""
 
-    loss: float
-    gradient: Tensor  # of the shape of the outputs, up to the factor
-    scale: float
+    loss: Tensor
     kept: np.ndarray  # (N,) bool
 
 
-Trim = Callable[[Tensor, Tensor, int], Trimmed | None]  # outputs cut from the graph, targets, how many rows stay
+Trim = Callable[[Tensor, Tensor, int], Trimmed | None]  # outputs, targets, how many rows stay
 
 
 def short_form(criterion: Criterion, score: str) -> Trim | None:
@@ -49,43 +47,46 @@ def short_form(criterion: Criterion, score: str) -> Trim | None:
 
 
 def of_squares(outputs: Tensor, targets: Tensor, count: int) -> Trimmed | None:
-    """Squared error: its loss and its gradient rank alike."""
+    """Squared error: its loss and its gradient rank alike. A dropped row's target is what the network says already."""
     if outputs.shape != targets.shape or outputs.dtype != targets.dtype or outputs.dtype not in PRECISIONS:
         return None
-    difference = (outputs - targets).numpy()  # numpy would warn of infinities
-    rows = difference if difference.ndim == 2 else difference.reshape(len(difference), -1)
-    squares = np.square(rows).dot(ones(rows.shape[1], rows.dtype.char))
-    least = smallest(squares, count)
-    if least is None:
+    said, given = outputs.detach().numpy(), targets.numpy()
+    with np.errstate(all="ignore"):  # a broken row is noticed below
+        difference = given - said
+        rows = difference if difference.ndim == 2 else difference.reshape(len(difference), -1)
+        kept = smallest(np.square(rows).dot(ones(rows.shape[1], rows.dtype.char)), count)
+    if kept is None:
         return None
-    kept = squares <= least[-1]
-    gradient = np.where(kept[:, None], rows, ZERO)
-    if difference.ndim != 2:
-        gradient = gradient.reshape(difference.shape)
-    elements = count * rows.shape[1]
-    return Trimmed(float(least.sum()) / elements, torch.from_numpy(gradient), 2 / elements, kept)
+    neutral = np.where(kept.reshape(-1, *[1] * (given.ndim - 1)), given, said)
+    return Trimmed(F.mse_loss(outputs, torch.from_numpy(neutral)) * (len(kept) / count), kept)
 
 
 def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = False) -> Trimmed | None:
-    """Cross-entropy of (N, C) logits. Classes come first in here: torch's softmax over few side by side is slow."""
+    """Cross-entropy of (N, C) logits, whose label -100 is ignored.
+
+    With p = e / sum(e), the gradient p - 1 at the own class is minus the sum of the others: without its rounding.
+    """
     if outputs.dim() != 2 or classes.shape != outputs.shape[:1] or classes.dtype != torch.int64:
         return None
     if outputs.dtype not in PRECISIONS:
         return None
-    logs = outputs.t().contiguous().log_softmax(0)
-    try:
-        own = logs.gather(0, classes.unsqueeze(0)).numpy()[0]
-    except RuntimeError:  # a label that is ignored, or that is none
+    given = classes.numpy()
+    rows = numbers(given.size)
+    # A label that is ignored, or is none: without its sign a negative number is a large one.
+    if given.size == 0 or np.maximum.reduce(given.view(np.uint64)).item() >= outputs.shape[1]:
         return None
-    gradient = np.exp(logs.numpy())
-    gradient[classes.numpy(), numbers(len(classes))] = np.expm1(own)  # p - 1, without the rounding of p
-    scores = -own if by_loss else ones(len(gradient), gradient.dtype.char).dot(np.square(gradient))
-    least = smallest(scores, count)
-    if least is None:
+    with np.errstate(all="ignore"):  # e may overflow: such a row is noticed below
+        others = np.exp(outputs.detach().numpy())
+        own = others[rows, given]
+        others[rows, given] = 0
+        one = ones(others.shape[1], others.dtype.char)
+        rest = others.dot(one)
+        total = rest + own
+        scores = np.log1p(rest / own) if by_loss else (np.square(others).dot(one) + rest * rest) / (total * total)
+        kept = smallest(scores, count)
+    if kept is None:
         return None
-    kept = scores <= least[-1]
-    loss = -float(own[kept].sum()) / count
-    return Trimmed(loss, torch.from_numpy(np.where(kept, gradient, ZERO).T), 1 / count, kept)
+    return Trimmed(F.cross_entropy(outputs, torch.from_numpy(np.where(kept, given, -100))), kept)
 
 
 def of_classes_by_loss(outputs: Tensor, classes: Tensor, count: int) -> Trimmed | None:
@@ -94,12 +95,15 @@ def of_classes_by_loss(outputs: Tensor, classes: Tensor, count: int) -> Trimmed 
 
 
 def smallest(scores: np.ndarray, count: int) -> np.ndarray | None:
-    """The ``count`` smallest scores, ascending, where there is no doubt. (numpy sorts faster than it selects.)"""
-    if not 0 < count < len(scores):
+    """Which are the ``count`` smallest scores, where there is no doubt. (numpy sorts faster than it selects.)"""
+    if not 0 < count < scores.size:
         return None
-    ascending = np.sort(scores)
-    last, following = ascending[count - 1 : count + 1].tolist()
-    return ascending[:count] if following > last * (1 + NEAR) else None  # NaN and infinity stand behind all others
+    ascending = scores.copy()
+    ascending.sort()
+    last, following = ascending.item(count - 1), ascending.item(count)
+    if following > last * (1 + NEAR) and ascending.item(-1) < inf:  # NaN and infinity stand behind all others
+        return scores <= last
+    return None
 
 
 @lru_cache(16)
@@ -110,21 +114,3 @@ def ones(count: int, kind: str) -> np.ndarray:
 @lru_cache(16)
 def numbers(count: int) -> np.ndarray:
     return np.arange(count)
-
-
-class KnownLoss(torch.autograd.Function):
-    """A loss whose value and gradient at the outputs are known already."""
-
-    @staticmethod
-    def forward(ctx: Any, outputs: Tensor, loss: float, gradient: Tensor, scale: float) -> Tensor:
-        ctx.gradient, ctx.scale = gradient, scale
-        return gradient.new_full((), loss)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # as once_differentiable would see to, in less time
-            raise InputError(
-                "The gradient of RobustLoss was asked for with create_graph=True, but it can be taken only once. For a "
-                "gradient of a gradient use the criterion itself on outputs[robust.kept]."
-            )
-        return ctx.gradient * (gradients[0].item() * ctx.scale), None, None, None

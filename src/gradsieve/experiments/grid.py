@@ -155,6 +155,7 @@ def variant_run(row: Row, method: str, variant: Variant, seed: int, choice: Choi
         ramp=variant.ramp,
         data_dir=choice.data_dir,
         device=choice.device,
+        compile="shared",
     )
 
 

@@ -137,6 +137,20 @@ class Taken(torch.autograd.Function):
         return gradient[place].where(was_taken, 0), None
 
 
+class Shielded(torch.autograd.Function):
+    """``values`` as they are, of which only some rows get a gradient: that of a broken row would be NaN times 0."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, is_kept: Tensor) -> Tensor:
+        ctx.save_for_backward(is_kept)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,), (is_kept,) = gradients, ctx.saved_tensors
+        return gradient.where(is_kept.view(-1, *[1] * (gradient.dim() - 1)), 0), None
+
+
 def chain(module: nn.Module) -> list[nn.Module]:
     """The layers that a module calls one after the other: those of nested Sequentials, else the module itself."""
     if type(module) is not nn.Sequential or is_altered(module):

@@ -6,6 +6,7 @@ there, and has one graph for each number of rows that a step keeps: static shape
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -27,9 +28,10 @@ from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
 from gradsieve.training.update import update
 
-# So many steps are taken to pay back their compiling: half a minute to make a program of cnn9 on an H200, for less than
-# a millisecond a step (docs/performance.md). A rule, no timing, so that a resumed run decides the same.
-STEPS_TO_PAY_BACK = 40_000
+# So many steps are taken to pay back their compiling: half a minute to make a program of cnn9 on an H200, for a
+# millisecond a step or so (docs/performance.md); where other runs share it through torch's cache, a quarter of that.
+# A rule, no timing, so that a resumed run decides the same.
+STEPS_TO_PAY_BACK = {"auto": 40_000, "shared": 10_000}
 OVER_RANKS = "how many rows of its own a rank keeps is for all ranks to decide, in every step anew"
 
 
@@ -127,8 +129,8 @@ class CapturedEngine(PlainEngine):
         return tensors | {"place": self.place}
 
     def compiles(self, rate: float) -> bool:
-        pays = self.steps_at[self.kept(rate)] >= STEPS_TO_PAY_BACK
-        return super().compiles(rate) or (self.run.compile == "auto" and pays)
+        enough = STEPS_TO_PAY_BACK.get(self.run.compile, math.inf)
+        return super().compiles(rate) or self.steps_at[self.kept(rate)] >= enough
 
 
 def enter(

@@ -25,7 +25,7 @@ Decay = Literal["constant", "linear"]
 Precision = Literal["auto", "fp32", "bf16"]
 Augment = Literal["none", "crop-flip"]
 Engine = Literal["auto", "plain", "captured"]
-Compile = Literal["auto", "on", "off"]
+Compile = Literal["auto", "shared", "on", "off"]
 BatchNorm = Literal["sync", "local"]
 AUTO = "auto"
 CHOICES = {
@@ -34,7 +34,7 @@ CHOICES = {
     "precision": ("auto", "fp32", "bf16"),
     "augment": ("none", "crop-flip"),
     "engine": ("auto", "plain", "captured"),
-    "compile": ("auto", "on", "off"),
+    "compile": ("auto", "shared", "on", "off"),
     "batchnorm": ("sync", "local"),
     "schedule_unit": ("epoch", "step"),
 }
@@ -68,7 +68,7 @@ class Run:
     precision: Precision = "auto"
     augment: Augment = "none"  # images moved and mirrored at random
     engine: Engine = "auto"  # captured: the whole step as one CUDA graph
-    compile: Compile = "auto"  # where it pays back within the run
+    compile: Compile = "auto"  # where it pays back within the run; shared: within a grid of such runs
     batchnorm: BatchNorm = "sync"  # over several ranks: statistics of all rows, or of each rank's own
 
     def __post_init__(self) -> None:

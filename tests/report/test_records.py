@@ -47,7 +47,7 @@ def test_a_record_says_where_it_stands_what_came_out_and_where_it_comes_from():
         "purity": 0.8,
         "seconds": 12.3,
         "command": "gradsieve train --data cifar10 --corruption pairflip --rate 0.45 --method prl-l --preset authors "
-        "--seed 3",
+        "--seed 3 --compile shared",
         "commit": "abc",
         "device": "NVIDIA H200",
         "torch": "2.13",

@@ -180,10 +180,10 @@ class RobustLoss(nn.Module):
         found = cast(Trim, self.short_form)(outputs, targets, self.share.of(len(outputs)))
         if found is None:
             return None
-        # The outputs are few enough to be held: everything else is found when it is asked for.
-        self.last = partial(
-            judged_rows, self.score, self.criterion, self.ignored, outputs.detach(), targets, found.kept
-        )
+        # The outputs are few enough to be held: everything else is found when it is asked for. (Not by a module's own
+        # way of setting attributes, which looks for parameters first.)
+        held = self.score, self.criterion, self.ignored, outputs.detach(), targets, found.kept
+        self.__dict__["last"] = partial(judged_rows, *held)
         return found.loss
 
     def is_closed(self, outputs: Tensor, targets: Tensor) -> bool:

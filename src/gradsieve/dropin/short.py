@@ -1,7 +1,6 @@
 """The rows to keep, for the two usual losses, in the fewest steps. On a CPU a batch of some hundred rows is so soon
 computed that a loss costs what its calls cost: each of them up to a hundredth of a training step. Calls of numpy cost
-less than torch's, and nothing is computed for a gradient: the dropped rows get targets that weigh nothing, and the
-criterion itself does the rest.
+less than torch's. Of classes, the dropped rows get a label that is ignored, and the criterion does the rest.
 
 A batch that is cut between nearly equal scores, or has a broken row, is left to the usual way: the answer is None.
 """
@@ -11,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gradsieve.errors import InputError
 from gradsieve.scores.loss import Criterion, unpack
 
 NEAR = 1e-5  # relative: what the order of a sum can change, with room
@@ -47,18 +47,19 @@ def short_form(criterion: Criterion, score: str) -> Trim | None:
 
 
 def of_squares(outputs: Tensor, targets: Tensor, count: int) -> Trimmed | None:
-    """Squared error: its loss and its gradient rank alike. A dropped row's target is what the network says already."""
+    """Squared error: its loss and its gradient rank alike, and both are at hand with the scores."""
     if outputs.shape != targets.shape or outputs.dtype != targets.dtype or outputs.dtype not in PRECISIONS:
         return None
-    said, given = outputs.detach().numpy(), targets.numpy()
-    with np.errstate(all="ignore"):  # a broken row is noticed below
-        difference = given - said
-        rows = difference if difference.ndim == 2 else difference.reshape(len(difference), -1)
-        kept = smallest(np.square(rows).dot(ones(rows.shape[1], rows.dtype.char)), count)
+    difference = (outputs.detach() - targets).numpy()  # numpy would warn of infinities
+    rows = difference if difference.ndim == 2 else difference.reshape(len(difference), -1)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    kept = smallest(squares, count)
     if kept is None:
         return None
-    neutral = np.where(kept.reshape(-1, *[1] * (given.ndim - 1)), given, said)
-    return Trimmed(F.mse_loss(outputs, torch.from_numpy(neutral)) * (len(kept) / count), kept)
+    rows *= kept[:, None]
+    elements = count * rows.shape[1]
+    loss = KnownLoss.apply(outputs, float(squares.dot(kept)) / elements, torch.from_numpy(difference), 2 / elements)
+    return Trimmed(cast(Tensor, loss), kept)
 
 
 def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = False) -> Trimmed | None:
@@ -66,20 +67,20 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
 
     With p = e / sum(e), the gradient p - 1 at the own class is minus the sum of the others: without its rounding.
     """
-    if outputs.dim() != 2 or classes.shape != outputs.shape[:1] or classes.dtype != torch.int64:
+    if classes.dtype != torch.int64 or outputs.dtype not in PRECISIONS or outputs.dim() != 2 or classes.dim() != 1:
         return None
-    if outputs.dtype not in PRECISIONS:
+    given, (rows, kinds) = classes.numpy(), outputs.shape
+    try:
+        if given.size != rows or np.bincount(given).size > kinds:  # which takes no negative number
+            return None
+    except ValueError:  # a label that is ignored, or that is none
         return None
-    given = classes.numpy()
-    rows = numbers(given.size)
-    # A label that is ignored, or is none: without its sign a negative number is a large one.
-    if given.size == 0 or np.maximum.reduce(given.view(np.uint64)).item() >= outputs.shape[1]:
-        return None
+    row = numbers(rows)
     with np.errstate(all="ignore"):  # e may overflow: such a row is noticed below
         others = np.exp(outputs.detach().numpy())
-        own = others[rows, given]
-        others[rows, given] = 0
-        one = ones(others.shape[1], others.dtype.char)
+        own = others[row, given]
+        others[row, given] = 0
+        one = ones(kinds, others.dtype.char)
         rest = others.dot(one)
         total = rest + own
         scores = np.log1p(rest / own) if by_loss else (np.square(others).dot(one) + rest * rest) / (total * total)
@@ -114,3 +115,21 @@ def ones(count: int, kind: str) -> np.ndarray:
 @lru_cache(16)
 def numbers(count: int) -> np.ndarray:
     return np.arange(count)
+
+
+class KnownLoss(torch.autograd.Function):
+    """A loss whose value and gradient at the outputs, up to a factor, are known already."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, loss: float, gradient: Tensor, scale: float) -> Tensor:
+        ctx.gradient, ctx.scale = gradient, scale
+        return outputs.new_tensor(loss)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # as once_differentiable would see to, in less time
+            raise InputError(
+                "The gradient of RobustLoss was asked for with create_graph=True, but it can be taken only once. For a "
+                "gradient of a gradient use the criterion itself on outputs[robust.kept]."
+            )
+        return ctx.gradient * (gradients[0].item() * ctx.scale), None, None, None

@@ -2,6 +2,7 @@
 
     python benchmarks/stream.py                          # 20 million x 20 rows, 1.8 GB of disk, minutes
     python benchmarks/stream.py --rows 1000000           # both ways on the same rows: the ratio
+    python benchmarks/stream.py --format arrow           # uncompressed Arrow files; --group: rows of a record batch
 
 The set is made in pieces, in shards of two million rows with the row groups that pyarrow makes by itself (2^20 rows);
 20 % of the targets are wrong. Each fit is one epoch in a process of its own, in batches of 4,096. Rows a second are
@@ -26,10 +27,11 @@ from typing import Any
 
 SHARD = 2_000_000
 COLUMNS = 20
+GROUP = 2**20  # rows that a file keeps together
 BATCH = 4096
 
 
-def make_set(folder: Path, rows: int) -> None:
+def make_set(folder: Path, rows: int, suffix: str = "parquet", group: int = GROUP) -> None:
     """A smooth function of some columns, a fifth of its values wrong; float32, one shard at a time."""
     import numpy as np
     import pyarrow as pa
@@ -43,7 +45,12 @@ def make_set(folder: Path, rows: int) -> None:
         y = np.tanh(columns["x0"] + columns["x1"] - columns["x2"]) + columns["x3"] * columns["x4"]
         wrong = random.random(count) < 0.2
         y[wrong] = random.uniform(-5, 5, int(wrong.sum()))
-        pq.write_table(pa.table({**columns, "y": y.astype(np.float32)}), folder / f"part-{number:03d}.parquet")
+        table, path = pa.table({**columns, "y": y.astype(np.float32)}), folder / f"part-{number:03d}.{suffix}"
+        if suffix == "parquet":
+            pq.write_table(table, path, row_group_size=group)
+        else:
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write_table(table, max_chunksize=group)
 
 
 def fit_once(data: Path, out: Path, stream: bool) -> None:
@@ -88,6 +95,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--part", type=int, default=1_000_000, help="rows of the set that is also fitted in memory")
+    parser.add_argument("--format", choices=("parquet", "arrow"), default="parquet")
+    parser.add_argument("--group", type=int, default=GROUP, help="rows that a file keeps together")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "gradsieve-stream")
     parser.add_argument("--fit", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
@@ -98,11 +107,11 @@ def main() -> None:
         return
     shutil.rmtree(chosen.scratch, ignore_errors=True)
     try:
-        make_set(chosen.scratch / "part", min(chosen.part, chosen.rows))
+        make_set(chosen.scratch / "part", min(chosen.part, chosen.rows), chosen.format, chosen.group)
         memory = measure(chosen.scratch / "part", chosen.scratch, stream=False)
         runs = {"in memory": memory, "streamed, the same rows": measure(chosen.scratch / "part", chosen.scratch, True)}
         if chosen.rows > chosen.part:
-            make_set(chosen.scratch / "all", chosen.rows)
+            make_set(chosen.scratch / "all", chosen.rows, chosen.format, chosen.group)
             size = sum(path.stat().st_size for path in (chosen.scratch / "all").iterdir())
             runs["streamed"] = measure(chosen.scratch / "all", chosen.scratch, True) | {"bytes_on_disk": size}
     finally:

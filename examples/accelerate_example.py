@@ -1,4 +1,7 @@
-"""The same with Accelerate, which needs no adapter: over several processes there is one threshold for all of them."""
+"""The same with Accelerate, which needs no adapter: over several processes there is one threshold for all of them.
+
+torchrun --nproc-per-node 2 examples/accelerate_example.py
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import typer
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS
 from gradsieve.data.published import PUBLISHED
-from gradsieve.errors import GradsieveError, InputError
+from gradsieve.errors import GradsieveError, InputError, RankError
 from gradsieve.experiments.experiment import PARTS
 from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.models import MODELS
@@ -98,7 +98,9 @@ def train(
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     augment: Annotated[str, typer.Option(help="none, or crop-flip for images.")] = "none",
     engine: Annotated[str, typer.Option(help="auto, plain or captured (each step one CUDA graph).")] = "auto",
-    compile: Annotated[str, typer.Option(help="torch.compile: auto (where it pays back), on or off.")] = "auto",
+    compile: Annotated[
+        str, typer.Option(help="torch.compile: auto (where it pays), shared (by many runs), on, off.")
+    ] = "auto",
     batchnorm: Annotated[str, typer.Option(help="Over several ranks: sync, as one rank has it, or local.")] = "sync",
     bounds: Annotated[bool, typer.Option("--bounds", help="Measure the gradient's error beside its bound.")] = False,
     save_every: Annotated[float, typer.Option(help="Seconds between two resumable states.")] = 30.0,
@@ -422,7 +424,7 @@ def reproduce(
     seeds: Annotated[str, typer.Option(help="How many (3), which (2,5), or from where to where (4-6).")] = "",
     preset: Annotated[str, typer.Option(help="authors, to train as their code does, or proper.")] = "authors",
     data_dir: Annotated[Path | None, typer.Option(help="Where the files of the data sets are.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the grid; a name under runs/ if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the grid, or s3://...; if not given, in runs/.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time, in processes of their own; 1 if not given.")] = None,
     cluster: Annotated[str | None, typer.Option(help="ray, or ray://host:port: run there, as many as fit.")] = None,
     gpus_per_run: Annotated[float | None, typer.Option(help="On a cluster; 0.25 lets four share a GPU.")] = None,
@@ -437,6 +439,7 @@ def reproduce(
     from gradsieve.experiments.grid import Choice, read_seeds
     from gradsieve.experiments.grid_folder import default_folder
     from gradsieve.experiments.ray_pool import read_cluster
+    from gradsieve.experiments.remote_folder import mirrored
     from gradsieve.experiments.reproduce import dry_run, reproduce
 
     choice = Choice(
@@ -450,22 +453,24 @@ def reproduce(
         model_options=pairs("--model-option", model_option),
         device=device,
     )
-    folder = out or default_folder(choice)
     where = read_cluster(cluster, gpus_per_run) if cluster else None
-    if is_dry:
-        plan = dry_run(experiment, choice, folder, jobs, where)
-        typer.echo(json.dumps(plan.to_json(), indent=1) if as_json else "\n".join(plan.lines()))
-        return
-    try:
-        records, failures = reproduce(experiment, choice, folder, jobs=jobs, show=not as_json, cluster=where)
-    except KeyboardInterrupt:
-        typer.echo(f"stopped. What is finished is in {folder}; the same command goes on from there.", err=True)
-        raise typer.Exit(130) from None
-    if as_json:
-        typer.echo(json.dumps(records, indent=1))
-    else:
-        for page in (folder / f"{name}.md" for name in records):
-            typer.echo(f"{page.read_text()}\n{page}")
+    with mirrored(out or default_folder(choice)) as (folder, mirror):
+        place = folder if mirror is None else mirror.remote.url
+        if is_dry:
+            plan = dry_run(experiment, choice, folder, jobs, where)
+            typer.echo(json.dumps(plan.to_json(), indent=1) if as_json else "\n".join(plan.lines()))
+            return
+        given: dict[str, Any] = {"jobs": jobs, "show": not as_json, "cluster": where, "mirror": mirror}
+        try:
+            records, failures = reproduce(experiment, choice, folder, **given)
+        except KeyboardInterrupt:
+            typer.echo(f"stopped. What is finished is in {place}; the same command goes on from there.", err=True)
+            raise typer.Exit(130) from None
+        if as_json:
+            typer.echo(json.dumps(records, indent=1))
+        else:
+            for name in records:
+                typer.echo(f"{(folder / f'{name}.md').read_text()}\n{place}/{name}.md")
     for cell, reason in failures:
         typer.echo(f"{cell.label} has no result: {reason}", err=True)
     if failures:
@@ -539,11 +544,23 @@ def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:
     return options
 
 
+def check_alone(command: str = "--help") -> None:
+    """Several ranks share a run of ``train``. Of any other command each would be a copy, at work on the same files."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    if ranks > 1 and command != "train" and not command.startswith("-"):
+        raise RankError(
+            f"gradsieve {command} works in one process, but torchrun has started {ranks} of it. Start it without "
+            "torchrun. What ranks can share is gradsieve train, and RobustLoss in a loop of your own.",
+            quiet=os.environ["RANK"] != "0",
+        )
+
+
 def main() -> None:
     """Run the command; an error that we foresaw, like a warning, is one line and not a trace."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     sys.path.append(os.getcwd())  # methods, models and schedules of yours: module:name
     try:
+        check_alone(*sys.argv[1:2])
         app()
     except GradsieveError as error:
         if not getattr(error, "quiet", False):  # of several ranks, the first speaks

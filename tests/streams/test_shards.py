@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from gradsieve.errors import InputError
 from gradsieve.files.frame import read_frame
+from gradsieve.streams import shards
 from gradsieve.streams.reading import frames, read_slice, to_numpy
 from gradsieve.streams.shards import Reader, Slice, is_shards, open_shards
 
@@ -52,6 +54,39 @@ def test_slices_in_any_order_are_rows_of_the_whole(tmp_path, suffix, columns, wr
         assert frame.columns["a"].tolist() == whole.columns["a"][part.first : part.first + rows].tolist()
         assert frame.columns["town"].tolist() == whole.columns["town"][part.first : part.first + rows].tolist()
         assert frame.row_numbers.tolist() == list(range(part.first, part.first + rows))
+
+
+@pytest.mark.parametrize("packed", [None, "lz4"])
+def test_a_record_batch_of_any_size_is_mapped_a_slice_at_a_time(tmp_path, packed, monkeypatch):
+    """Nothing of it is copied into memory; what is compressed must be, and is unpacked once."""
+    path, values = tmp_path / "t.arrow", np.arange(100_000.0)
+    table = pa.table({"a": values, "b": -values, "word": [str(row % 7) for row in range(len(values))]})
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=packed)) as file:
+        file.write_table(table)
+    before, opened, map_batch = pa.total_allocated_bytes(), [], shards.map_batch
+    monkeypatch.setattr(shards, "map_batch", lambda *each: opened.append(each) or map_batch(*each))
+    reader = Reader(open_shards(path), ["b", "word"])
+    (group,) = reader.shards.groups
+    for start in range(0, group.rows, 10_000):
+        part = reader.read(Slice(group, start, 10_000))
+        assert part.column("b").to_pylist() == (-values[start : start + 10_000]).tolist()
+        assert part.column("word")[-1].as_py() == str((start + 9_999) % 7)
+        assert packed or pa.total_allocated_bytes() == before
+    assert len(opened) == (1 if packed else 10)
+
+
+def test_a_file_of_arrow_that_is_cut_short_under_its_reader_is_an_error_and_no_signal(tmp_path):
+    path = tmp_path / "t.arrow"
+    table = pa.table({"a": np.arange(100_000.0)})
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    reader = Reader(open_shards(path), ["a"])
+    (group,) = reader.shards.groups
+    first = read_slice(reader, Slice(group, 0, 10_000))
+    os.truncate(path, 1000)
+    with pytest.raises(InputError, match=r"t\.arrow has changed while it was being read"):
+        reader.read(Slice(group, 10_000, 10_000))
+    assert first.columns["a"].sum() == np.arange(10_000.0).sum()  # what was read before is a copy
 
 
 def test_columns_of_every_type_are_what_a_loop_over_python_objects_gives():

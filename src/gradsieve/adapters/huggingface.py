@@ -20,7 +20,7 @@ from torch import Tensor
 from gradsieve.dropin.robust_loss import RobustLoss
 from gradsieve.dropin.trimmed_loss import sum_over_ranks
 from gradsieve.errors import InputError, MissingExtraError
-from gradsieve.ranks import world_size
+from gradsieve.ranks import gather_rows, world_size
 from gradsieve.schedule import Unit
 
 try:
@@ -70,6 +70,14 @@ def logits_of(outputs: Any) -> Tensor:
     raise InputError(f"The model gives {type(outputs).__name__} without logits. Return a dict with 'logits'.")
 
 
+def kept_share(robust: RobustLoss) -> float:
+    """How much of the last micro-batch was kept, of all ranks' rows: all of them log at the same time."""
+    judged = robust.judgement().judged
+    count = robust.scores.new_tensor(len(robust.scores)) if judged is None else judged.sum()
+    kept, rows = gather_rows([torch.stack([robust.kept_share * count, count])[None]]).values[0].sum(0).tolist()
+    return kept / max(1.0, rows)
+
+
 class RobustCallback(TrainerCallback):
     """Tell a ``RobustLoss`` the epoch (or step), and log ``drop_rate`` and ``kept_share``.
 
@@ -96,6 +104,6 @@ class RobustCallback(TrainerCallback):
         logs = kwargs.get("logs")
         if logs is None or "loss" not in logs or self.robust.last is None:
             return
-        figures = {"drop_rate": self.robust.rate, "kept_share": float(self.robust.kept_share)}
+        figures = {"drop_rate": self.robust.rate, "kept_share": kept_share(self.robust)}
         logs.update(figures)  # for the reporters after this one
         state.log_history[-1].update(figures)

@@ -5,7 +5,8 @@
 
     Trainer(callbacks=[RobustCallback()])
 
-Lightning itself moves the loss, saves it in checkpoints, and puts it in eval mode to validate.
+Lightning itself moves the loss, saves it in checkpoints, and puts it in eval mode to validate. Over several processes
+there is one threshold for all of them, and every process has the whole ledger.
 """
 
 # The framework is an extra.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+
+from torch.nn.parallel import DistributedDataParallel
 
 from gradsieve.dropin.robust_loss import RobustLoss
 from gradsieve.errors import InputError, MissingExtraError
@@ -31,6 +34,17 @@ class RobustCallback(Callback):
 
     def __init__(self, every: Unit = "epoch") -> None:
         self.every = every
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Before DDP wraps the module: it would send the ledger, alike on all ranks, in every step anew."""
+        ledgers = [
+            f"{name}.{column}"
+            for name, robust in pl_module.named_modules()
+            if isinstance(robust, RobustLoss) and robust.has_ledger
+            for column in robust.ledger.tensors()
+        ]
+        ignored = getattr(pl_module, "_ddp_params_and_buffers_to_ignore", [])
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(pl_module, [*ignored, *ledgers])
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not any(True for _ in robust_losses(pl_module)):
@@ -52,8 +66,9 @@ class RobustCallback(Callback):
     ) -> None:
         for prefix, robust in robust_losses(pl_module):
             if robust.last is not None:
-                pl_module.log(f"{prefix}drop_rate", robust.rate, on_step=False, on_epoch=True)
-                pl_module.log(f"{prefix}kept_share", robust.kept_share, on_step=False, on_epoch=True)
+                # The mean over the epoch, and over the ranks: one with many wrong rows keeps less than the others.
+                figures = {f"{prefix}drop_rate": robust.rate, f"{prefix}kept_share": robust.kept_share}
+                pl_module.log_dict(figures, on_step=False, on_epoch=True, sync_dist=True)
 
     def tell(self, pl_module: LightningModule, T: int) -> None:
         for _, robust in robust_losses(pl_module):

@@ -193,4 +193,9 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 def cell_path(out: Path, cell: Cell) -> Path:
     """Where a cell's run lives."""
-    return out / "runs" / cell.folder
+    return out / run_folder(cell)
+
+
+def run_folder(cell: Cell) -> str:
+    """The same, within the grid's folder."""
+    return f"runs/{cell.folder}"

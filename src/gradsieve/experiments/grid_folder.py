@@ -8,7 +8,6 @@ EXPERIMENT.json   the records of its finished runs; with .md the table, and its 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -18,6 +17,7 @@ from gradsieve.errors import MissingExtraError, RunFolderError
 from gradsieve.experiments.experiment import FEATURES, PARTS
 from gradsieve.experiments.features import other_images
 from gradsieve.experiments.grid import Cell, Choice, cell_path
+from gradsieve.experiments.remote_folder import is_address
 from gradsieve.report.records import Record, in_order, make_record, merge, read_records, write_records
 from gradsieve.report.results_table import draw_records, report_page
 from gradsieve.training.files import read_json, write_json, write_whole
@@ -25,7 +25,6 @@ from gradsieve.training.folder import RunFolder
 
 GRID = "grid.json"
 BARE = {GRID, f"{GRID}.part"}  # all that a grid leaves which ended before its first run: as good as empty
-ADDRESS = re.compile(r"[a-z][a-z0-9+.]+:/")  # s3://bucket, which a path writes with one stroke
 ELSEWHERE = ("data_dir", "device")  # settings of a run that do not decide its outcome
 
 
@@ -42,11 +41,8 @@ def claim(out: Path, choice: Choice) -> None:
 
 def is_ours(out: Path, choice: Choice) -> bool:
     """Whether the folder is this grid's already; False where it is free, an error where it is not."""
-    if ADDRESS.match(str(out)):
-        raise RunFolderError(
-            f"{out} is an address and not a folder: runs are locked, resumed and replaced file by file, which object "
-            "stores cannot do. Mount it, or choose a folder that all nodes share, and copy the grid afterwards."
-        )
+    if is_address(out):
+        raise RunFolderError(f"{out} is an address and not a folder: work on a copy of it (remote_folder.mirrored).")
     try:
         if out.exists() and not out.is_dir():
             raise RunFolderError(f"{out} is a file, but a grid needs a folder. Choose another --out.")

@@ -2,7 +2,7 @@
 
 Ray starts a run where there is room, and again elsewhere when its worker is lost; the run itself knows from its folder
 where it stands, so that a second start goes on from the last state, and a third finds it finished. For that, the folder
-of the grid lies on a file system that all nodes share.
+of the grid lies on a file system that all nodes share, or at an address that they can reach (``remote_folder``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gradsieve.experiments.workers import Outcome, Task, attempt
 
 RETRIES = 10  # of a run whose worker is lost
 GOODBYE = 120.0  # seconds in which runs that are told to stop can save
+TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # where Ray looks for the token of a cluster
 ADDRESS = re.compile(r"ray(://[^/\s:]+:\d+)?")
 
 
@@ -56,7 +57,7 @@ def run_on_ray(
             while waiting or at_work:
                 while waiting and len(at_work) < room:
                     number = waiting.pop()
-                    at_work[remote.remote(Task(tasks[number].run, tasks[number].path.absolute()))] = number
+                    at_work[remote.remote(tasks[number]._replace(path=tasks[number].path.absolute()))] = number
                     started(number)
                 for done in ray.wait(list(at_work))[0]:
                     ended(at_work.pop(done), outcome_of(ray, done))
@@ -69,21 +70,27 @@ def run_on_ray(
 def connect(address: str | None) -> Any:
     """Ray, connected; one that is started here tells nobody of it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if any(os.environ.get(name) for name in TOKENS):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray's client looks at a token only where it is told so
     try:
         import ray  # pyright: ignore[reportMissingImports]
+        from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingExtraError("ray", "ray", "A grid on a cluster") from error
     if ray.is_initialized():
         raise GradsieveError("This process is connected to Ray already. Call ray.shutdown() first.")
+    # Without "local" Ray would also try the last cluster that was started here, even one that is dead.
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    errors = (ConnectionError, RuntimeError, ValueError, TimeoutError, RayError)
     try:
-        # Without "local" Ray would also try the last cluster that was started here, even one that is dead.
-        address = address or os.environ.get("RAY_ADDRESS") or "local"
         ray.init(address=address, include_dashboard=False if address == "local" else None, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except errors as error:
+        lines = str(error).strip().splitlines()
+        reason = (lines[-1] if lines[0].endswith(":") else lines[0]).split(". ")[0].rstrip(".")  # the last of a trace
         raise InputError(
-            f"No Ray cluster answers at {address} ({reason}). See that it runs and, where it asks for "
-            "a token, that Ray finds that on this machine."
+            f"No Ray cluster answers at {address} ({reason}). See that it runs, and that the port is the one of Ray's "
+            "client (ray start --head --ray-client-server-port). Where the cluster asks for a token, which looks the "
+            "same from here, set RAY_AUTH_TOKEN to it, or RAY_AUTH_TOKEN_PATH to a file that holds it."
         ) from error
     return ray
 

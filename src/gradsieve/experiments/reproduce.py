@@ -15,13 +15,14 @@ import torch
 
 from gradsieve.data import DATASETS
 from gradsieve.data.features import ABOUT
-from gradsieve.errors import GradsieveError, InputError
+from gradsieve.errors import GradsieveError, InputError, RunFolderError
 from gradsieve.experiments.estimate import Estimate, estimate, in_words
 from gradsieve.experiments.experiment import EXPERIMENTS, FEATURES, PARTS
 from gradsieve.experiments.features import ensure_features
-from gradsieve.experiments.grid import Cell, Choice, cell_path, make_cells
+from gradsieve.experiments.grid import Cell, Choice, cell_path, make_cells, run_folder
 from gradsieve.experiments.grid_folder import claim, is_ours, result_of, write_reports
 from gradsieve.experiments.ray_pool import Cluster, run_on_ray
+from gradsieve.experiments.remote_folder import Mirror, fetch_run, is_report
 from gradsieve.experiments.watch import Watch, make_watch
 from gradsieve.experiments.workers import Outcome, Task, attempt, run_in_workers
 from gradsieve.method import make_method
@@ -40,17 +41,29 @@ class Reproduced(NamedTuple):
 
 
 def reproduce(
-    name: str, choice: Choice, out: Path, *, jobs: int | None = None, show: bool = False, cluster: Cluster | None = None
+    name: str,
+    choice: Choice,
+    out: Path,
+    *,
+    jobs: int | None = None,
+    show: bool = False,
+    cluster: Cluster | None = None,
+    mirror: Mirror | None = None,
 ) -> Reproduced:
     """Run what is not finished yet, and write the report.
 
     ``jobs`` runs at a time: 1 where nothing is said, on a ``cluster`` as many as it has room for. Interrupted, killed
-    or out of disk space, everything finished is kept, and the same call goes on from there.
+    or out of disk space, everything finished is kept, and the same call goes on from there. ``mirror``: of which
+    address ``out`` is a copy (``remote_folder.mirrored``).
     """
     check_jobs(name, jobs, cluster)
     cells = plan(name, choice, out)
     device = choose_device(choice.device).type
+    if mirror is not None:
+        check_mirrored(cells, mirror)
     claim(out, choice)
+    if mirror is not None:
+        mirror.push(is_report)  # nobody else takes it, and that it can be written to is known before the first run
     watch = make_watch(show)(cells, out, jobs or 1, device)
     try:
         with sigterm_as_ctrl_c(), watch:
@@ -58,7 +71,7 @@ def reproduce(
             if any(cell.run.data == FEATURES for cell in left):
                 ensure_features(choice.data_dir, out / "features", choice.device, watch.say)
             check_cells(left)
-            failures = run_cells(cells, out, jobs=jobs, watch=watch, cluster=cluster)
+            failures = run_cells(cells, out, jobs=jobs, watch=watch, cluster=cluster, mirror=mirror)
     finally:
         records = write_reports(name, cells, out)
     return Reproduced(records, failures)
@@ -89,7 +102,13 @@ def check_cells(cells: Sequence[Cell]) -> None:
 
 
 def run_cells(
-    cells: Sequence[Cell], out: Path, *, jobs: int | None, watch: Watch, cluster: Cluster | None = None
+    cells: Sequence[Cell],
+    out: Path,
+    *,
+    jobs: int | None,
+    watch: Watch,
+    cluster: Cluster | None = None,
+    mirror: Mirror | None = None,
 ) -> list[tuple[Cell, str]]:
     """Bring every cell to its result; returns those that ended without one, with the reason.
 
@@ -103,7 +122,8 @@ def run_cells(
             todo.append(cell)
         else:
             watch.found(cell, result)
-    tasks = [Task(cell.run, cell_path(out, cell)) for cell in todo]
+    places = [mirror and mirror.remote.below(run_folder(cell)) for cell in todo]
+    tasks = [Task(cell.run, cell_path(out, cell), place) for cell, place in zip(todo, places, strict=True)]
     failures: list[tuple[Cell, str]] = []
 
     def ended(number: int, outcome: Outcome) -> None:
@@ -115,6 +135,8 @@ def run_cells(
             raise GradsieveError(f"{cell.label}: {outcome.text} {kept}")
         if outcome.kind == "diverged":
             failures.append((cell, outcome.text))
+        if mirror is not None:
+            fetch_run(mirror, run_folder(cell))
         result = result_of(cell, out)
         if outcome.kind == "done" and result is None:
             raise GradsieveError(
@@ -136,6 +158,15 @@ def run_cells(
     elif tasks:
         run_in_workers(tasks, jobs, started, ended)
     return failures
+
+
+def check_mirrored(cells: Sequence[Cell], mirror: Mirror) -> None:
+    """Runs that read what the grid itself makes need it in a folder."""
+    if any(cell.run.data == FEATURES for cell in cells):
+        raise RunFolderError(
+            f"{mirror.remote.url} is an address, but CelebA's features are made in the folder of the grid, where every "
+            "run reads them. Choose a folder as --out, and copy the grid afterwards."
+        )
 
 
 def check_jobs(name: str, jobs: int | None, cluster: Cluster | None = None) -> None:

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Literal, NamedTuple
 
 from gradsieve.errors import GradsieveError
+from gradsieve.experiments.remote_folder import Remote, working_folder
 from gradsieve.training.interrupt import Interrupted
 from gradsieve.training.run import Run
 
@@ -37,10 +38,11 @@ class Outcome(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A run and its folder."""
+    """A run and its folder; ``remote`` where that is a copy of one at an address."""
 
     run: Run
     path: Path
+    remote: Remote | None = None
 
 
 def attempt(task: Task) -> Outcome:
@@ -51,7 +53,8 @@ def attempt(task: Task) -> Outcome:
         # The paper's own rows go beyond the rate that its bounds allow: not worth a line for every run.
         warnings.filterwarnings("ignore", message="The rate is")
         try:
-            train(task.run, task.path, resume=True)
+            with working_folder(task.path, task.remote) as path:
+                train(task.run, path, resume=True)
         except Interrupted as stop:
             return Outcome("stopped", str(stop))
         except GradsieveError as error:  # its own class: the training failed; a subclass: what it was given did

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gradsieve import ranks
 from gradsieve.choosing.picture import summary as pick_summary
 from gradsieve.choosing.rates import RatePick
 from gradsieve.data import Task
@@ -91,6 +92,7 @@ def fit_file(
     seconds, and ``resume`` goes on from it to the same bits.
     """
     began = time.monotonic()
+    check_alone()
     check_task(task)
     options = {"method": method, "epochs": epochs, "batch_size": batch_size, "seed": seed, "device": device}
     shards = open_shards(data) if is_shards(data) and stream is not False else None
@@ -129,6 +131,15 @@ def fit_file(
     }
     save_model(out, model, about, rows_csv(prepared, fitted.row_scores, fitted.kept, predicted))
     return {**summary, "method": method, "drop_rate": plan.used_rate, "seed": seed, "out": str(out)}
+
+
+def check_alone() -> None:
+    """Processes of a group would add up their gradients, and write into one folder."""
+    if ranks.world_size() > 1:
+        raise InputError(
+            f"fit_file works in one process, but {ranks.world_size()} are in a group here (torch.distributed). Call it "
+            "before the group is made, or train in it with RobustLoss."
+        )
 
 
 def prepare(

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from gradsieve import ranks
 from gradsieve.choosing.picture import summary as pick_summary
 from gradsieve.choosing.rates import RatePick
 from gradsieve.counts import keep_count
@@ -93,8 +92,6 @@ def fit_stream(
     if resume and (out / "model.json").exists():
         shutil.rmtree(out / FIT, ignore_errors=True)  # killed between the last file and this
         return saved_summary(out)
-    if ranks.world_size() > 1:
-        raise InputError("gradsieve fit works in one process. Start it without torchrun.")
     began = time.monotonic()
     check_names(options["method"], drop_rate, bad_rows)
     names, inputs, words = find_columns(shards, targets, ignore, categorical)

@@ -66,7 +66,8 @@ def to_numpy(column: Any) -> NDArray:
         column = column.cast(pa.int8())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return to_text(column)
-    return column.cast(pa.float64(), safe=False).to_numpy()
+    numbers = column.cast(pa.float64(), safe=False).to_numpy()
+    return numbers.copy() if kind == pa.float64() else numbers  # no cast: a view of a file that may be mapped
 
 
 def to_text(column: Any) -> NDArray:

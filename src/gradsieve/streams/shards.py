@@ -1,8 +1,9 @@
 """Parquet and Arrow files as one table that is never read whole.
 
 A row's number is its place in the concatenation of the shards in the order of their names, so that it means the same
-row in every epoch, on every rank and after a resume. Files are read and not mapped into memory: mapped pages count as
-resident, and a file that is cut short under a map ends the process with a signal instead of an error.
+row in every epoch, on every rank and after a resume. Parquet is read page by page, since its pages are packed. Arrow is
+mapped a slice at a time and not as a whole: mapped pages count as resident, and a file that is cut short under a map
+ends the process with a signal instead of an error.
 """
 
 from __future__ import annotations
@@ -127,12 +128,12 @@ def layout(path: Path) -> tuple[int, list[int], dict[str, Any]]:
             counts = [file.metadata.row_group(place).num_rows for place in range(file.metadata.num_row_groups)]
             schema = file.schema_arrow
         else:
-            with pa.OSFile(str(path)) as source:
-                one_column = pa.ipc.IpcReadOptions(included_fields=[0])  # enough to count rows
-                reader = pa.ipc.open_file(source, options=one_column)
-                counts = [reader.get_batch(place).num_rows for place in range(reader.num_record_batches)]
-            with pa.OSFile(str(path)) as source:
-                schema = pa.ipc.open_file(source).schema
+            with pa.memory_map(str(path)) as source:
+                reader = pa.ipc.open_file(source)
+                schema, places = reader.schema, range(reader.num_record_batches)
+                if places and not lies_in(reader.get_batch(0), source):  # packed: one column is enough to count rows
+                    reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+                counts = [reader.get_batch(place).num_rows for place in places]
     except (pa.ArrowException, OSError, ValueError) as error:
         raise unreadable(path, error) from error
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
@@ -196,14 +197,11 @@ class Reader:
     def batches(self, group: Group, rows: int) -> Iterator[Any]:
         """The group from its beginning, in batches of about so many rows."""
         shard = self.shards.files[group.shard]
-        pa = arrow()
         if FORMATS[shard.path.suffix.lower()] == "Parquet":
             file = self.files.get(group.shard) or self.open(group.shard)
             yield from file.iter_batches(rows, row_groups=[group.place], columns=self.names)
         else:
-            check_size(shard)
-            with pa.OSFile(str(shard.path)) as source:
-                yield pa.ipc.open_file(source).get_batch(group.place).select(self.names)
+            yield from mapped_batches(shard, group, self.names, rows)
 
     def open(self, number: int) -> Any:
         """A shard of Parquet; those that nobody is reading any more are closed."""
@@ -213,6 +211,37 @@ class Reader:
             self.files.pop(other).close()
         self.files[number] = parquet_file(self.shards.files[number].path)
         return self.files[number]
+
+
+def mapped_batches(shard: Shard, group: Group, names: Sequence[str], rows: int) -> Iterator[Any]:
+    """A record batch of Arrow from its beginning, so many rows at a time.
+
+    Each time the file is mapped anew, and unmapped with the last row of these. So a batch of any size takes the memory
+    of a few rows, and a file that was cut short is noticed before it is touched. What is compressed comes whole.
+    """
+    held = None
+    for start in range(0, group.rows, rows):
+        check_size(shard)
+        batch, is_mapped = (held, False) if held is not None else map_batch(shard.path, group.place, names)
+        held = None if is_mapped else batch
+        batch = batch.slice(start, rows)  # of the other rows nothing is held while the caller works
+        yield batch
+
+
+def map_batch(path: Path, place: int, names: Sequence[str]) -> tuple[Any, bool]:
+    """Some columns of a record batch, and whether they lie in the file, mapped, or were unpacked into memory."""
+    with arrow().memory_map(str(path)) as source:
+        # Not IpcReadOptions(included_fields=...): with them all of the batch is copied.
+        batch = arrow().ipc.open_file(source).get_batch(place).select(names)
+        return batch, lies_in(batch, source)
+
+
+def lies_in(batch: Any, source: Any) -> bool:
+    """Whether the columns of a batch are a part of a file that is mapped."""
+    source.seek(0)
+    file = source.read_buffer()  # a view of all of it
+    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
+    return all(file.address <= buffer.address < file.address + file.size for buffer in buffers)
 
 
 class Cursor:

@@ -335,8 +335,9 @@ def cost_of_audit(rows: int, task: Task) -> dict[str, float]:
     before = memory()
     start = time.process_time()
     ledger = Ledger.empty(rows)
-    for part in torch.arange(rows).split(2**16):
-        ledger.record(part, torch.rand(len(part)), torch.arange(len(part) // 2))
+    for first in range(0, rows, 2**16):
+        batch = torch.arange(first, min(first + 2**16, rows))
+        ledger.record(batch, torch.rand(len(batch)), torch.arange(len(batch) // 2))
     if is_classes:
         suggested, confidence = random.integers(0, 10, rows, dtype=np.int32), random.random(rows, dtype=np.float32)
     else:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 from gradsieve import RobustClassifier, RobustRegressor, make_run, train
@@ -45,6 +46,27 @@ def test_classes_are_confused_with_the_next(digits):
     # A label that was made the next one is, most often, the one before.
     assert all(next(iter(each["suggested"])) == str((number - 1) % 10) for number, each in enumerate(found))
     assert not any(each["warning"] for each in found)
+
+
+def test_few_epochs_flag_little_and_say_that_they_are_few():
+    """300 clean digits: what ten epochs do not fit is not yet wrong."""
+    X, y = (each[:300] for each in load_digits(return_X_y=True))
+    short, longer = (
+        audit_estimator(RobustClassifier(drop_rate="learn", epochs=epochs, random_state=0).fit(X, y), X, y)
+        for epochs in (10, 50)
+    )
+    assert "too short" in short.rate_source
+    assert short.rate < 0.15
+    assert "too short" not in longer.rate_source
+    assert longer.rate < 0.03
+
+
+def test_no_more_is_flagged_than_seemed_wrong_on_the_way(digits):
+    X, given, *_ = digits
+    fitted = RobustClassifier(drop_rate="learn", epochs=20, random_state=0).fit(X, given)
+    audit = audit_estimator(fitted, X, given)
+    beyond = (audit.mean_score > np.sqrt(2) / 2).sum()
+    assert audit.flagged.sum() == min(beyond, round(fitted.drop_rate_ * len(X)))
 
 
 def test_a_minority_does_not_vanish_silently():

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gradsieve import make_run, train
 from gradsieve.audit.file import audit_file, clean_file
+from gradsieve.audit.writing import cells
 from gradsieve.errors import InputError, RunFolderError
 
 
@@ -178,11 +179,23 @@ def test_long_files_are_written_in_pieces(monkeypatch, tmp_path, table):
     assert (tmp_path / "pieces.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-def test_parquet_has_the_same_rows(tmp_path, table):
+def test_parquet_has_the_same_rows(monkeypatch, tmp_path, table):
     parquet = pytest.importorskip("pyarrow.parquet")
     *_, audit = table
     audit.to_parquet(tmp_path / "a.parquet")
-    assert parquet.read_table(tmp_path / "a.parquet")["rank"].to_pylist() == audit.rank.tolist()
+    monkeypatch.setattr("gradsieve.audit.writing.CHUNK", 70)
+    audit.to_parquet(tmp_path / "pieces.parquet")
+    whole, pieces = (parquet.read_table(tmp_path / name) for name in ("a.parquet", "pieces.parquet"))
+    assert whole["rank"].to_pylist() == audit.rank.tolist()
+    assert pieces.equals(whole)
+
+
+def test_single_precision_is_written_without_its_noise():
+    column = np.array([0.1, 1 / 3, 3e-12, 0.0, -1234567.0, 1e-45, np.nan, np.inf, -np.inf], dtype=np.float32)
+    written = cells(column)
+    assert written[:5] == [0.1, 0.3333333, 3e-12, 0.0, -1234567.0]
+    assert written[5] == pytest.approx(1e-45, rel=0.5)
+    assert written[6:] == ["", np.inf, -np.inf]
 
 
 def test_images_are_named_by_their_files(tmp_path):

@@ -267,3 +267,23 @@ def test_the_default_network_is_the_mlp():
     assert str(model.module_) == str(mlp((10,), 1, hidden=(256, 256)))
     builder = partial(mlp, hidden=(8,))
     assert RobustRegressor(epochs=1, module=builder).fit(X, y).module_[1].out_features == 8
+
+
+@pytest.mark.parametrize("method", ["prl-l", "co-prl-l"])
+def test_small_batches_go_through_in_one_pass_with_the_same_outcome(method):
+    X, y, *_ = wrong_digits()
+    two = {"passes": "reforward"}
+    one, other = (RobustClassifier(method, 0.4, method_options=way, **quick).fit(X, y) for way in (None, two))
+    assert np.allclose(one.row_scores_, other.row_scores_, atol=1e-3)
+    assert (one.times_dropped_ == other.times_dropped_).mean() > 0.99
+
+
+def test_rows_that_meet_are_seen_in_two_passes():
+    """BatchNorm: in one pass, the rows that are dropped would be in its statistics."""
+    X, y, *_ = wrong_digits()
+    network = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    settings = {**quick, "epochs": 3, "module": network}
+    ways = (None, {"passes": "reforward"}, {"passes": "index"})
+    default, two, one = (RobustClassifier(drop_rate=0.4, method_options=way, **settings).fit(X, y) for way in ways)
+    assert np.array_equal(default.row_scores_, two.row_scores_)
+    assert not np.array_equal(default.row_scores_, one.row_scores_)

@@ -7,6 +7,7 @@ from sklearn.datasets import load_digits
 from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.errors import InputError
 from gradsieve.estimators.fitting import Plan
+from gradsieve.estimators.learnt_rate import learning_epochs
 
 quick = {"drop_rate": "learn", "epochs": 30, "random_state": 0}
 
@@ -32,6 +33,15 @@ def test_the_rate_of_wrong_amounts_only_rises():
     given = np.where(np.arange(800)[:, None] < 280, random.uniform(-9, 9, size=(800, 2)), clean)
     assert RobustRegressor(**quick).fit(X, given).drop_rate_ == pytest.approx(0.35, abs=0.05)
     assert RobustRegressor(**quick).fit(X, clean).drop_rate_ == 0.2
+
+
+def test_a_network_that_has_seen_few_epochs_is_asked_later():
+    assert learning_epochs("classification", 50) == learning_epochs("regression", 50) == {10, 15, 20}
+    assert learning_epochs("classification", 100) == {20, 30, 40}
+    assert learning_epochs("classification", 10) == {4, 6, 8}
+    assert learning_epochs("regression", 10) == {2, 3, 4}
+    for epochs in range(1, 60):
+        assert max(learning_epochs("classification", epochs)) <= max(1, 0.8 * epochs + 0.5)
 
 
 def test_the_order_of_rows_makes_no_difference():

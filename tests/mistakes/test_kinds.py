@@ -133,7 +133,7 @@ def test_many_rows_are_explained_in_parts(rows, monkeypatch):
     random, expected, given = rows
     given[::5] = changed("sign flipped", random, given[::5])
     whole = explain(given, expected)
-    monkeypatch.setattr(kinds, "PART", 120)
+    monkeypatch.setattr(scatter, "PART", 120)
     monkeypatch.setattr(scatter, "SAMPLE", 250)
     parts = explain(given, expected)
     assert np.mean((whole.odds > 0) == (parts.odds > 0)) > 0.99

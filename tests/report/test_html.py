@@ -21,6 +21,7 @@ from gradsieve.data.scaling import standardise
 from gradsieve.errors import CheckpointError, InputError
 from gradsieve.report.findings import audit_findings, folder_findings
 from gradsieve.report.html import page
+from gradsieve.report.html_parts import facts
 from gradsieve.report.html_rows import POINTS
 from gradsieve.report.pictures import save_pictures
 from gradsieve.report.source_rows import LINE, read_source
@@ -252,6 +253,23 @@ def test_an_audit_shows_classes_rate_and_rows(made):
     assert "flags a share of 33.3%: a guess of the test." in read.text
     assert "more likely" in read.text
     assert "confidence" in read.text
+
+
+def test_a_subject_opens_with_its_figures(made):
+    by_name = {each.name: each for each in made.subjects}
+    assert facts(by_name["pets"]) == [("10", "of 30 rows flagged, 33.3%")]
+    run = by_name["digits-prl-l"]
+    dropped, accuracy, purity = facts(run)
+    assert dropped[1].startswith(f"of {run.rows} rows mostly dropped, ")
+    assert accuracy == (f"{run.summary['last']:.4f}", "accuracy on the test rows")
+    assert purity == (f"{run.summary['purity']:.1%}", "of the rows trained on were right")
+
+
+def test_seeds_are_listed_where_they_differ(made):
+    run = next(each for each in made.subjects if each.name == "digits-prl-l")
+    other = replace(run, settings={**run.settings, "seed": 7})
+    assert '<button type="button">seed</button>' not in page([run, run])
+    assert '<button type="button">seed</button>' in page([run, other])
 
 
 def test_a_run_is_audited_on_request_or_has_its_audit_beside_it(made, tmp_path):

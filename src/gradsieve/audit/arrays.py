@@ -53,7 +53,7 @@ def audit_probabilities(labels: ArrayLike, pred_probs: ArrayLike) -> Audit:
         tuple(str(number) for number in range(probabilities.shape[1])),
         given,
         answers,
-        answers.score.astype(np.float64),
+        answers.score,
         seen=once,
         dropped=(answers.suggested != given).astype(np.int64),
         method="pred_probs",

@@ -11,6 +11,7 @@ from gradsieve.audit.judging import judge, read_outputs
 from gradsieve.audit.result import Audit
 from gradsieve.choosing.vote import class_numbers
 from gradsieve.errors import InputError
+from gradsieve.estimators.learnt_rate import LEARN
 
 if TYPE_CHECKING:  # scikit-learn is needed by those who have a fitted estimator, and by nobody else
     from gradsieve.estimators.estimator import RobustClassifier, RobustRegressor
@@ -43,6 +44,7 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         dropped=fitted.times_dropped_,
         method=fitted.method,
         run=name,
+        most=fitted.drop_rate_ if fitted.drop_rate == LEARN else 1.0,
     )
 
 

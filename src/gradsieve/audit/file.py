@@ -17,7 +17,8 @@ from gradsieve.audit.writing import whole_file
 from gradsieve.data import Rows, Task
 from gradsieve.data.table import read_csv
 from gradsieve.errors import InputError
-from gradsieve.estimators.fitting import DROP_RATE, LEARN, make_trainer, mean_outputs
+from gradsieve.estimators.fitting import DROP_RATE, make_trainer, mean_outputs
+from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.files.fit import Prepared, plan_fit, prepare
 from gradsieve.methods import DEFAULT_METHOD
@@ -72,6 +73,7 @@ def audit_file(
         dropped=ledger.dropped.numpy(),
         method=method,
         run=data.name,
+        most=1.0 if trainer.learnt_rate is None else trainer.learnt_rate,
         **row_names(prepared),
     )
 

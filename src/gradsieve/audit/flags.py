@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from gradsieve.methods import METHODS
 from gradsieve.methods.prl_l import PRLL
 from gradsieve.mistakes.kinds import Explained
-from gradsieve.mistakes.scatter import Array
 from gradsieve.mistakes.share import LARGEST_SCORE
 
+Array = NDArray[np.floating[Any]]
+
+UNSETTLED = 0.2  # the median score of rows that are not flagged, after few epochs; after 50 it lay below 0.17
 DOUBT = 0.2  # added to a chance: among rows that are surely right, those that lie farther off still come first
 
 
@@ -24,26 +26,53 @@ class Ranking(NamedTuple):
     source: str
 
 
-def rank_classes(mean_score: Array, given: NDArray[Any], suggested: NDArray[Any], method: str) -> Ranking:
+def rank_classes(
+    mean_score: Array, given: NDArray[Any], suggested: NDArray[Any], method: str, most: float = 1.0
+) -> Ranking:
     """Classes: by the mean score, because a network that has learnt a wrong label by heart agrees with it in the end.
 
     Scores at the loss layer (PRL(L)) have a largest value, and a row beyond half of it was more against its label than
     for it. Other scores have no such mark: as many rows are flagged as the network, in the end, gives another class.
+    A mean over few epochs has much in it from before the network knew anything: no more than the share ``most`` is
+    flagged, and the words say so where that is less, or where even rows that are not flagged were long in doubt.
     """
-    if method in METHODS and issubclass(METHODS[method], PRLL):
-        against = int((mean_score > LARGEST_SCORE / 2).sum())
-        return Ranking(mean_score, against, "rows that were more against their label than for it")
-    return Ranking(mean_score, int((given != suggested).sum()), "as many as the network gives another class")
+    if method not in METHODS or not issubclass(METHODS[method], PRLL):
+        return Ranking(mean_score, int((given != suggested).sum()), "as many as the network gives another class")
+    known = mean_score[~np.isnan(mean_score)]
+    against, allowed = int((known > LARGEST_SCORE / 2).sum()), round(most * len(known))
+    flagged, source = against, "rows that were more against their label than for it"
+    if against > allowed:
+        flagged, source = allowed, "as many as seemed wrong to the network on its way"
+    trusted = len(known) - flagged
+    is_unsettled = trusted > 0 and np.partition(known, trusted // 2)[trusted // 2] > UNSETTLED
+    if against > allowed or is_unsettled:
+        source += "; the training was too short to tell how many, so give it more epochs"
+    return Ranking(mean_score, flagged, source)
 
 
 def rank_targets(mean_score: Array, explained: Explained) -> Ranking:
-    """Amounts: by the geometric mean of the mean score and the final distance, times the chance of being wrong.
+    """Amounts: by the larger of the mean score and the final distance, each in its medians, times the chance of being
+    wrong.
 
-    A network learns amounts slowly, so that early scores say little; it learns wrong ones by heart late, if at all.
-    Flagged are as many rows as are likelier wrong than right.
+    A network that learns amounts slowly says little early, and one that learns wrong ones by heart says little late:
+    a row is suspect that was far off in one of both. Flagged are as many rows as are likelier wrong than right.
     """
-    chance = 1 / (1 + np.exp(-np.clip(explained.odds, -50, 50)))
-    scores = np.sqrt(mean_score * explained.distance)
-    scores *= chance + DOUBT
+    scores = in_medians(mean_score)
+    np.maximum(scores, in_medians(explained.distance), out=scores)  # in place: there may be many rows
+    scores *= chance_of(explained.odds) + DOUBT
     wrong = int(((explained.odds > 0) & ~np.isnan(mean_score)).sum())
     return Ranking(scores, wrong, "rows that a mistake explains better than the errors of the network")
+
+
+def in_medians(values: Array) -> Array:
+    """Values (N,), not negative, as multiples of the median of those that are known."""
+    median = np.median(values[np.isfinite(values)]) if np.isfinite(values).any() else 0.0
+    return values / (median if median > 0 else 1)
+
+
+def chance_of(odds: Array) -> Array:
+    """Chances (N,) from 0 to 1 of logarithms of odds."""
+    found = np.clip(-odds, -50, 50)
+    np.exp(found, out=found)
+    found += 1
+    return np.reciprocal(found, out=found)

@@ -42,9 +42,9 @@ def joined(parts: Iterable[Answers]) -> Answers:
     return Answers(np.concatenate(suggested), sure, np.concatenate(score))
 
 
-def mean_scores(ledger: Ledger) -> NDArray[np.float64]:
+def mean_scores(ledger: Ledger) -> NDArray[np.float32]:
     """(N,) the mean score of each row, NaN for one that was never scored."""
-    return ledger.mean_score.double().where(ledger.scored > 0, torch.nan).numpy()
+    return ledger.mean_score.where(ledger.scored > 0, torch.nan).numpy()
 
 
 def judge(
@@ -52,21 +52,22 @@ def judge(
     names: tuple[str, ...],
     given: NDArray[Any],  # (N,) class numbers, or (N, q) targets
     answers: Answers,
-    mean_score: NDArray[np.float64],  # (N,) over the run; NaN where the row was never scored
+    mean_score: NDArray[np.floating[Any]],  # (N,) over the run; NaN where the row was never scored
     *,
     seen: NDArray[Any],  # (N,) how often the row was judged,
     dropped: NDArray[Any],  # and dropped
     method: str,
     run: str,
+    most: float = 1.0,  # the largest share of rows that may be flagged for their class
     row: NDArray[np.int64] | None = None,
     files: NDArray[np.object_] | None = None,
 ) -> Audit:
     """Rank the rows, flag the first of them, and say what the network expected instead."""
     if np.isnan(mean_score).all():  # the method has no scores: what the network says in the end must do
-        mean_score = answers.score.astype(np.float64)
+        mean_score = answers.score
     explained = explain(given, answers.suggested) if task == "regression" else None
     if explained is None:
-        ranking = rank_classes(mean_score, given, answers.suggested, method)
+        ranking = rank_classes(mean_score, given, answers.suggested, method, most)
     else:
         ranking = rank_targets(mean_score, explained)
     rank = ranks(ranking.scores)

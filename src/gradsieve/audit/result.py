@@ -24,14 +24,14 @@ class Audit:
     names: tuple[str, ...]  # of the classes, or of the outputs
     row: NDArray[np.int64]  # (N,) the row of the source: files count from 1, arrays and data sets from 0
     suspicion: NDArray[np.float64]  # (N,) in [0, 1]; 0.5 and more is flagged
-    rank: NDArray[np.int64]  # (N,) 1 is the most suspect
+    rank: NDArray[np.integer[Any]]  # (N,) 1 is the most suspect
     flagged: NDArray[np.bool_]  # (N,)
     given: NDArray[Any]  # (N,) class numbers, or (N, q) targets
     suggested: NDArray[Any]  # likewise, by the robust network
     confidence: NDArray[np.floating[Any]] | None  # (N,) probability of the suggested class; None for regression
     seen: NDArray[np.integer[Any]]  # (N,) how often the row was judged
     dropped: NDArray[np.integer[Any]]  # (N,) and how often it was dropped
-    mean_score: NDArray[np.float64]  # (N,) NaN where the row was never scored
+    mean_score: NDArray[np.floating[Any]]  # (N,) NaN where the row was never scored
     off: NDArray[np.bool_] | None  # (N, q) which outputs are off; None for classes
     kind: NDArray[np.object_] | None  # (N,) "sign flipped", "swapped", "scaled", "random", ""; None for classes
     rate: float  # the share of rows that is flagged

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 
 
 def by_suspicion(scores: Array) -> NDArray[np.int64]:
@@ -13,14 +15,15 @@ def by_suspicion(scores: Array) -> NDArray[np.int64]:
     return np.argsort(-scores, kind="stable")
 
 
-def ranks(scores: Array) -> NDArray[np.int64]:
+def ranks(scores: Array) -> NDArray[np.integer[Any]]:
     """(N,) each row's place in that order; 1 is the most suspect."""
-    places = np.empty(len(scores), dtype=np.int64)
-    places[by_suspicion(scores)] = np.arange(1, len(scores) + 1)
+    counting = np.int32 if len(scores) < 2**31 else np.int64  # half the memory, wherever it is enough
+    places = np.empty(len(scores), dtype=counting)
+    places[by_suspicion(scores)] = np.arange(1, len(scores) + 1, dtype=counting)
     return places
 
 
-def suspicion(scores: Array, flagged: int) -> Array:
+def suspicion(scores: Array, flagged: int) -> NDArray[np.float64]:
     """Scores (N,), not negative, as numbers in [0, 1] in the same order: the ``flagged`` largest get 0.5 and more.
 
     It is score / (score + threshold), the threshold half way between the last row that is flagged and the first that
@@ -28,7 +31,7 @@ def suspicion(scores: Array, flagged: int) -> Array:
     """
     between = threshold(scores, flagged)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        found = between / scores
+        found = np.divide(between, scores, dtype=np.float64)
         found += 1
         np.reciprocal(found, out=found)  # in place: there may be many rows
     found[scores == np.inf] = 1.0

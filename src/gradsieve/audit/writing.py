@@ -39,11 +39,17 @@ def write_csv(audit: Audit, path: Path) -> None:
     """One line for each row of the source."""
     with whole_file(path, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
-        for number, start in enumerate(range(0, max(1, len(audit)), CHUNK)):
-            chunk = columns.table(audit, np.arange(start, min(start + CHUNK, len(audit))))
-            if number == 0:
+        for rows in chunks(audit):
+            chunk = columns.table(audit, rows)
+            if not file.tell():
                 writer.writerow([safe_cell(name) for name in chunk])
             writer.writerows(zip(*(cells(column) for column in chunk.values()), strict=True))
+
+
+def chunks(audit: Audit) -> Iterator[NDArray[np.int64]]:
+    """The rows, some at a time; at least once, for the names of the columns."""
+    for start in range(0, max(1, len(audit)), CHUNK):
+        yield np.arange(start, min(start + CHUNK, len(audit)))
 
 
 def cells(column: NDArray[Any]) -> list[Any]:
@@ -53,9 +59,18 @@ def cells(column: NDArray[Any]) -> list[Any]:
     if column.dtype == object:
         safe = {text: safe_cell(text) for text in set(column.tolist())}
         return [safe[text] for text in column.tolist()]
-    if column.dtype == np.float32:  # its digits beyond the sixth are noise
-        column = column.astype(np.float64).round(6)
+    if column.dtype == np.float32:
+        column = rounded(column)
     return [value if value == value else "" for value in column.tolist()]
+
+
+def rounded(column: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Numbers of single precision without the digits, beyond the seventh, that are noise."""
+    values = column.astype(np.float64)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        unit = 10.0 ** (7 - np.ceil(np.log10(np.abs(values))))
+        found = np.rint(values * unit) / unit
+    return np.where(np.isfinite(found), found, values)
 
 
 def write_parquet(audit: Audit, path: Path) -> None:
@@ -65,8 +80,12 @@ def write_parquet(audit: Audit, path: Path) -> None:
         import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data", "Writing Parquet") from error
-    with whole_file(path, "wb") as file:
-        pq.write_table(pa.table(audit.table()), file)
+    with whole_file(path, "wb") as file, contextlib.ExitStack() as stack:
+        writer = None
+        for rows in chunks(audit):
+            part = pa.table(columns.table(audit, rows))
+            writer = writer or stack.enter_context(pq.ParquetWriter(file, part.schema))
+            writer.write_table(part)
 
 
 def write_summary(audit: Audit, path: Path) -> None:

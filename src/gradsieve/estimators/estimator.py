@@ -17,7 +17,8 @@ from gradsieve.choosing.rates import RatePick
 from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
-from gradsieve.estimators.fitting import DROP_RATE, LEARN, Fitted, Plan, fit_networks, mean_outputs
+from gradsieve.estimators.fitting import DROP_RATE, Fitted, Plan, fit_networks, mean_outputs
+from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.progress import lines
 from gradsieve.estimators.scaling import (
     CLIP,

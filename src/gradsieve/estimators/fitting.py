@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,14 +24,15 @@ from gradsieve.counts import check_rate, keep_count, part
 from gradsieve.data import Rows, Task
 from gradsieve.data.validate import check_count
 from gradsieve.errors import GradsieveError, InputError
+from gradsieve.estimators.learnt_rate import learning_epochs, learnt_rate
 from gradsieve.estimators.rows import batch_rows, canonical_order, visits
 from gradsieve.method import Method, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
-from gradsieve.mistakes.share import wrong_share
 from gradsieve.schedule import linear_decay
 from gradsieve.schedule import plan as plan_rates
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.loss_gradient import loss_gradient_norm
+from gradsieve.scores.recall import first_pass
 from gradsieve.selection import keep_smallest
 from gradsieve.training.feed import Batch, Feed, as_float, epoch_order
 from gradsieve.training.ledger import Ledger
@@ -41,10 +42,8 @@ from gradsieve.training.tally import Tally
 from gradsieve.training.update import update
 
 DROP_RATE = 0.2
-LEARN = "learn"  # begin with that, then drop as many rows as seem wrong
-LEARN_AT = (0.2, 0.3, 0.4)  # shares of the epochs: later, a network begins to learn wrong targets by heart
-MOST_WRONG = 0.5  # beyond, wrong targets are the rule and nothing can be learnt
 PREDICT_ROWS = 4096  # a forward
+ONE_PASS = 128  # rows: in smaller batches, dropped rows cost less in the pass that trains than a second pass does
 
 _default_generator = threading.Lock()  # estimators may be fitted in threads, and weights come from one generator
 
@@ -89,7 +88,7 @@ class Plan:
     def learning_epochs(self) -> set[int]:
         """The epochs after which the drop rate is estimated anew."""
         learns = self.learns_rate and METHODS[self.method].drops_rows
-        return {max(1, round(share * self.epochs)) for share in LEARN_AT} if learns else set()
+        return learning_epochs(self.task, self.epochs) if learns else set()
 
     def learning_rate_of(self, epoch: int) -> float:
         """Constant at first, then falling linearly to 0."""
@@ -164,9 +163,20 @@ def make_trainer(
     device, method = choose_device(plan.device), plan.make_method()
     held_out, order = split(order, plan)
     networks = [start(plan, make_network, number, rows.inputs, device) for number in range(method.networks)]
+    batch = batch_rows(len(order), plan.batch_size)
     for network in networks:
-        method.require(network, batch_rows(len(order), plan.batch_size), device)
+        method.require(network, batch, device)
+    if batch < ONE_PASS and "passes" not in plan.method_options:
+        method = in_one_pass(method, networks, as_float(rows.inputs[:1].to(device)))
     return Trainer(plan, method, networks, Feed(rows, device), visits(order, weights, plan.seed), held_out)
+
+
+def in_one_pass(method: Method, networks: Sequence[nn.Module], row: Tensor) -> Method:
+    """The method with one forward pass in the place of two, if its networks treat every row alone: then that is the
+    same but for rounding."""
+    can = method.drops_rows and method.passes == "reforward" and type(method).look is Method.look
+    is_alone = can and not any(first_pass(network, row, method.scoring).rest for network in networks)
+    return replace(method, passes="index") if is_alone else method
 
 
 def split(order: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -236,7 +246,7 @@ class Trainer:
             rate = rate if self.learnt_rate is None else self.learnt_rate
             loss = self.train_epoch(epoch, rate)
             if epoch in self.plan.learning_epochs():
-                self.learnt_rate = self.wrong_share(epoch)
+                self.learnt_rate = self.learn_rate(epoch)
             if not math.isfinite(loss):
                 raise GradsieveError(
                     f"The loss became NaN or infinite in epoch {epoch}: the training has diverged. Try a smaller "
@@ -285,15 +295,11 @@ class Trainer:
         chosen = self.method.epoch_rows(outputs, self.networks, feed.targets[rows].to(feed.device), rate)
         return rows if chosen is None else rows[chosen.cpu()]
 
-    def wrong_share(self, epoch: int) -> float:
-        """The share of the rows of an epoch that seem wrong to the networks as they are now.
-
-        Of amounts, no less than the rate that it began with: to a network that learns wrong ones, few seem wrong.
-        """
-        rows, feed, task = self.rows_of(epoch), self.feed, self.plan.task
-        outputs = mean_outputs(self.networks, feed.inputs[rows].cpu().numpy(), task, self.plan.device)
-        share = wrong_share(task, feed.targets[rows].cpu().numpy(), outputs)
-        return min(MOST_WRONG, share if task == "classification" else max(share, self.plan.drop_rate))
+    def learn_rate(self, epoch: int) -> float:
+        """The share of the rows of an epoch that seem wrong to the networks as they are now."""
+        rows, feed, plan = self.rows_of(epoch), self.feed, self.plan
+        outputs = mean_outputs(self.networks, feed.inputs[rows].cpu().numpy(), plan.task, plan.device)
+        return learnt_rate(plan.task, feed.targets[rows].cpu().numpy(), outputs, plan.drop_rate)
 
     def validate(self) -> float:
         """The mean loss of the held-out rows of smallest loss, as many as the drop rate leaves.

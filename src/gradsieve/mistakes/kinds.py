@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.mistakes.scatter import FLOOR, Array, residual_scale, size, some, spread
+from gradsieve.mistakes.scatter import FLOOR, Array, parts, residual_scale, size, some, spread
 
 KINDS = ("sign flipped", "scaled", "swapped", "random")
 WIDTHS = np.array([1.0, 2.0, 4.0])  # of right rows around what is expected
@@ -26,7 +26,6 @@ FAR_SHARE = 0.1  # of the rows, the farthest: among them the order of swapped nu
 START = np.array([0.9, 0.025, 0.025, 0.025, 0.025])  # shares of right rows and of each kind, before any row is seen
 LEAST_SHARE = 1e-3  # so that no kind is excluded for good
 ROUNDS = 10  # in practice little moves after five
-PART = 2**16  # rows explained at a time
 BEYOND = 1e6  # standard deviations: what lies farther is equally far
 HUGE = 1e12  # times as large as targets are: likewise
 
@@ -60,9 +59,13 @@ def explain(given: Array, expected: Array) -> Explained:
     # One unit for all outputs changes no kind, and squares of what is measured in it stay within bounds.
     unit = float(np.median(np.abs(some(given)), axis=0).max()) or 1.0
     kinds = learn_kinds(in_unit(some(given), unit), in_unit(some(expected), unit))
-    parts = [slice(at, at + PART) for at in range(0, len(given), PART)]
-    found = [explain_rows(kinds, in_unit(given[part], unit), in_unit(expected[part], unit)) for part in parts]
-    return Explained(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    rows = len(given)
+    found = Explained(np.empty(rows, np.float32), np.empty(rows, np.float32), np.empty(rows, np.int8))
+    for part in parts(len(given)):
+        own = explain_rows(kinds, in_unit(given[part], unit), in_unit(expected[part], unit))
+        for column, values in zip(found, own, strict=True):
+            column[part] = values
+    return found
 
 
 def in_unit(values: Array, unit: float) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ Array = NDArray[np.float64]
 OFF = 4.0  # robust standard deviations of an output's residual, where there is one output
 FLOOR = 0.05  # of the spread of the targets: a network that knows its rows by heart leaves no residual to measure
 SAMPLE = 2**16  # rows that others are measured by
+PART = 2**16  # rows looked at together, where there are many
 NORMAL_MAD = 1.4826022185056018  # standard deviations of a normal distribution in its median absolute deviation
 
 
@@ -35,14 +37,21 @@ def some(rows: NDArray[Any]) -> NDArray[Any]:
     return rows[:: max(1, -(-len(rows) // SAMPLE))]
 
 
+def parts(rows: int) -> Iterator[slice]:
+    """So many rows at a time that what is computed on the way is small beside all of them."""
+    return (slice(start, start + PART) for start in range(0, rows, PART))
+
+
 def off_outputs(given: Array, expected: Array, scale: Array) -> NDArray[np.bool_]:
     """(N, q) whether an output is farther from the expected one than honest rows are.
 
     More standard deviations are allowed to one of many outputs: the largest of them is larger by chance.
     """
     limit = OFF * math.sqrt(1 + math.log(given.shape[1]) / 2)
-    residuals = given - expected
-    return np.abs(residuals, out=residuals) > limit * scale
+    found = np.empty(given.shape, dtype=bool)
+    for part in parts(len(given)):
+        found[part] = np.abs(given[part] - expected[part]) > limit * scale
+    return found
 
 
 def size(deviations: Array) -> Array:

@@ -116,6 +116,8 @@ def side_by_side(subjects: Sequence[Subject]) -> Html:
     links = [tag("a", each.name, href=f"#run-{number}") for number, each in enumerate(subjects, 1)]
     summaries, settings = [each.summary for each in subjects], [each.settings for each in subjects]
 
+    seeds = [each.get("seed") for each in settings]
+
     def setting(name: str) -> list[str]:
         return [str(each.get(name, "")) for each in settings]
 
@@ -136,7 +138,7 @@ def side_by_side(subjects: Sequence[Subject]) -> Html:
         number_column(
             "flagged", [each.findings.summary.get("flagged") if each.findings else None for each in subjects], ".0f"
         ),
-        number_column("seed", [each.get("seed") for each in settings], ".0f"),
+        number_column("seed", seeds if len(set(map(str, seeds))) > 1 else [], ".0f"),
         number_column("seconds", [each.get("seconds") for each in summaries], ".1f"),
     ]
     kept = [column for column in columns if any(cell != "" for cell in column.cells)]
@@ -158,8 +160,8 @@ def subject_body(subject: Subject, rows_name: str | None) -> Html:
             rate_part(subject),
             class_part(subject),
             kinds_part(subject.findings),
-            certificate_part(subject),
             rows_part(subject, rows_name),
+            certificate_part(subject),
             settings_part(subject),
         ]
     )

@@ -32,9 +32,25 @@ CONFUSED = 3  # classes named as more likely
 
 
 def opening(subject: Subject) -> Html:
-    """What was trained and what came out, in a few sentences."""
-    sentences = [*run_sentences(subject), *findings_sentences(subject.findings), *subject.notes]
-    return join(tag("p", sentence) for sentence in sentences)
+    """What was trained and what came out: its figures, and a few sentences."""
+    tiles = [tag("div", tag("strong", figure), tag("span", words)) for figure, words in facts(subject)]
+    sentences = " ".join([*run_sentences(subject), *findings_sentences(subject.findings)])
+    paragraphs = [sentences, *subject.notes] if sentences else subject.notes
+    return join([tag("div", tiles, class_="facts") if tiles else None, *(tag("p", each) for each in paragraphs)])
+
+
+def facts(subject: Subject) -> list[tuple[str, str]]:
+    """The figures that one looks for first, each with what it is."""
+    summary, findings, found = subject.summary, subject.findings, []
+    if findings is not None:
+        what = "flagged" if findings.measure == "suspicion" else "mostly dropped"
+        share = shown(float(findings.flagged.mean()), ".1%")
+        found.append((str(int(findings.flagged.sum())), f"of {len(findings.flagged)} rows {what}, {share}"))
+    if finite(summary.get("last")) is not None:
+        found.append((shown(summary["last"]), f"{subject.metric} on the test rows"))
+    if subject.is_truth_known and finite(summary.get("purity")) is not None:
+        found.append((shown(summary["purity"], ".1%"), "of the rows trained on were right"))
+    return found
 
 
 def run_sentences(subject: Subject) -> list[str]:

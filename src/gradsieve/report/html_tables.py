@@ -9,6 +9,8 @@ from typing import Any
 
 from gradsieve.report.markup import Child, Html, tag
 
+LONG = 40  # characters
+
 
 @dataclass(frozen=True)
 class Column:
@@ -73,7 +75,11 @@ def data_cell(column: Column, row: int, is_header: bool) -> Html:
 
 
 def alignment(column: Column) -> str | None:
-    return None if column.numbers is None else "number"
+    """How a column is set: numbers to the right, and long texts with room for some words in each line."""
+    if column.numbers is not None:
+        return "number"
+    is_long = any(isinstance(cell, str) and not isinstance(cell, Html) and len(cell) > LONG for cell in column.cells)
+    return "long" if is_long else None
 
 
 def search_field(name: str, length: int) -> Html:

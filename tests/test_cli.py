@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gradsieve.cli import pairs
+from gradsieve.cli.options import pairs
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS
 from gradsieve.errors import InputError

@@ -1,0 +1,209 @@
+"""Commands for a file of one's own: ``fit``, ``predict``, ``sweep``, ``audit``, ``report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradsieve.cli.options import (
+    AsJson,
+    Categorical,
+    Device,
+    FitSeed,
+    Ignored,
+    MethodName,
+    RateOrAuto,
+    Target,
+    TaskName,
+    app,
+    note,
+    rate_or_auto,
+    resumable,
+)
+from gradsieve.methods import DEFAULT_METHOD
+
+
+@app.command()
+def fit(
+    data: Annotated[Path, typer.Argument(help="CSV, Parquet, Arrow, NPZ; or a folder of shards or class folders.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model; nothing in it is code.")],
+    target: Target = None,
+    task: TaskName = None,
+    ignore: Ignored = None,
+    categorical: Categorical = None,
+    method: MethodName = DEFAULT_METHOD,
+    drop_rate: RateOrAuto = "0.2",
+    epochs: Annotated[int, typer.Option()] = 100,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a step, at most; up to 256 if not given.")] = None,
+    seed: FitSeed = 0,
+    device: Device = "auto",
+    stream: Annotated[bool | None, typer.Option(help="Read Parquet and Arrow as they pass; above 1 GB anyway.")] = None,
+    bad_rows: Annotated[str, typer.Option(help="Rows that cannot be read in a stream: stop or skip.")] = "stop",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stream from where the folder stands.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a network to your own file, and list the rows whose targets look wrong."""
+    from gradsieve.estimators.progress import lines
+    from gradsieve.files.fit import fit_file
+
+    with resumable():
+        summary = fit_file(
+            data,
+            target or [],
+            out,
+            task=task,  # type: ignore[arg-type]  # checked there
+            ignore=ignore or [],
+            categorical=categorical or [],
+            method=method,
+            drop_rate=rate_or_auto(drop_rate),
+            epochs=epochs,
+            batch_size="auto" if batch_size is None else batch_size,
+            seed=seed,
+            device=device,
+            stream=stream,
+            bad_rows=bad_rows,  # type: ignore[arg-type]  # checked there
+            resume=resume,
+            note=note,
+            tell=lines(method, epochs, sys.stderr),
+        )
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+        return
+    typer.echo(
+        f"{summary['task']} of {', '.join(summary['target'])}: {summary['rows']} rows, {summary['dropped']} dropped "
+        f"as suspicious (the first of {out / 'rows.csv'}). Predict with: gradsieve predict {out} FILE"
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder that gradsieve fit wrote.")],
+    data: Annotated[Path, typer.Argument(help="A file with the same columns, in any order.")],
+    out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; printed if not given.")] = None,
+) -> None:
+    """Predict from a file with a model that gradsieve fit made."""
+    from gradsieve.files.fit import predictions, write_predictions
+
+    if out is None:
+        for piece in predictions(model, data):
+            typer.echo(piece, nl=False)
+        return
+    write_predictions(model, data, out)
+    typer.echo(str(out))
+
+
+@app.command()
+def sweep(
+    data: Annotated[Path, typer.Argument(help="A file as for fit.")],
+    out: Annotated[Path, typer.Option(help="Folder of the sweep; the same command goes on from there.")],
+    target: Target = None,
+    task: TaskName = None,
+    ignore: Ignored = None,
+    categorical: Categorical = None,
+    trials: Annotated[int, typer.Option(help="Settings to try.")] = 30,
+    space: Annotated[str | None, typer.Option(help="module:function of yours, trial -> settings.")] = None,
+    method: MethodName = DEFAULT_METHOD,
+    epochs: Annotated[int, typer.Option()] = 50,
+    seed: FitSeed = 0,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Search the settings of a fit, judged by held-out rows that are as wrong as the others; then fit the best."""
+    from gradsieve.experiments.sweep import default_space, sweep_file
+    from gradsieve.registry import import_object
+
+    result = sweep_file(
+        data,
+        target or [],
+        out,
+        trials=trials,
+        space=import_object(space) if space else default_space,
+        task=task,  # type: ignore[arg-type]  # checked there
+        ignore=ignore or [],
+        categorical=categorical or [],
+        method=method,
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        note=note,
+    )
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    sure = "" if result["decided"] else ", but the rows hardly tell"
+    way = f"Predict with: gradsieve predict {out / 'model'} FILE"
+    typer.echo(f"best of {result['trials']}: {result['settings']}{sure}. {way}")
+
+
+@app.command()
+def audit(
+    source: Annotated[Path, typer.Argument(help="A file as for fit, or the folder of a finished run.")],
+    out: Annotated[Path | None, typer.Option(help="New folder for the audit; audit in the run's if not given.")] = None,
+    target: Target = None,
+    task: TaskName = None,
+    ignore: Ignored = None,
+    categorical: Categorical = None,
+    method: MethodName = DEFAULT_METHOD,
+    drop_rate: Annotated[
+        str, typer.Option(help="Share of rows to drop; learn: as many as seem wrong; auto lets held-out rows choose.")
+    ] = "learn",
+    epochs: Annotated[int, typer.Option()] = 50,
+    seed: FitSeed = 0,
+    device: Device = "auto",
+    clean: Annotated[Path | None, typer.Option(help="New CSV: the file without the flagged rows.")] = None,
+    repair: Annotated[Path | None, typer.Option(help="New CSV: the file with their targets as suggested.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which rows are wrong: a suspicion for every row of a file or of a run, and what it should perhaps have been."""
+    from gradsieve.audit.command import audit_command
+    from gradsieve.estimators.progress import lines
+
+    found = audit_command(
+        source,
+        out,
+        clean,
+        repair,
+        targets=target or [],
+        task=task,  # type: ignore[arg-type]  # checked there
+        ignore=ignore or [],
+        categorical=categorical or [],
+        method=method,
+        drop_rate=rate_or_auto(drop_rate),
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        note=note,
+        tell=lines(method, epochs, sys.stderr),
+    )
+    if as_json:
+        typer.echo(json.dumps(found.summary(), indent=2))
+        return
+    from rich.console import Console
+
+    Console().print(found)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs and audits, or folders of such folders.")],
+    out: Annotated[Path, typer.Option(help="The HTML file; an older report is replaced.")] = Path("report.html"),
+    rows: Annotated[int, typer.Option(min=0, help="How many of the most suspect rows of each are shown.")] = 50,
+    audit: Annotated[bool, typer.Option("--audit", help="Audit the runs that have no audit yet.")] = False,
+    source: Annotated[list[Path] | None, typer.Option(help="A file that was audited, to show its rows.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for the figures as PNG and PDF.")] = None,
+) -> None:
+    """One HTML file about runs and audits, to be opened and mailed: it loads nothing from anywhere."""
+    from gradsieve.report.html import check_out, write_report
+    from gradsieve.report.pictures import save_pictures
+    from gradsieve.report.subjects import read_subjects
+
+    check_out(out)
+    subjects = read_subjects(folders, rows, audit, source or [], note)
+    write_report(subjects, out)
+    if figures is not None:
+        typer.echo(f"figures: {len(save_pictures(subjects, figures))} files in {figures}")
+    typer.echo(f"report: {out}")

@@ -1,0 +1,83 @@
+"""What the commands share: the application, options of several of them, and how their values are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from gradsieve.errors import InputError
+from gradsieve.methods import METHODS
+
+app = typer.Typer(
+    help="Train through wrong labels and targets: drop the rows whose gradient is largest, update on the rest.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Data sets: fetch public ones, check what is there.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+def names(table: Any) -> str:
+    return ", ".join(table)
+
+
+Pairs = list[str]
+Target = Annotated[list[str] | None, typer.Option(help="Column to predict; more than once for several.")]
+TaskName = Annotated[str | None, typer.Option(help="classification or regression; by the target if not given.")]
+Ignored = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
+Categorical = Annotated[list[str] | None, typer.Option(help="Column of codes, though they are numbers.")]
+MethodName = Annotated[str, typer.Option(help=names(METHODS))]
+RateOrAuto = Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")]
+FitSeed = Annotated[int, typer.Option(help="Of weights and row order.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Names separated by commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def rate_or_auto(text: str) -> float | str:
+    """A number, or the word as it is: whether that is a rate is checked where it is used."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:
+    """``name=value`` arguments as a dictionary; a value that reads as JSON is what it says there."""
+    options = {}
+    for pair in given or []:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"{argument} is {pair!r}, but must read name=value.")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
+def note(text: str) -> None:
+    """Tell a person something that is not the result."""
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def resumable(speaks: bool = True) -> Iterator[None]:
+    """Where Ctrl-C leaves a state behind: say how to go on. Of several ranks, one ``speaks``."""
+    from gradsieve.training.interrupt import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        if speaks:
+            note(f"{stop}. The same command with --resume goes on from there.")
+        raise typer.Exit(130) from None

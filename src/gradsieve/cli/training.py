@@ -1,0 +1,196 @@
+"""Commands that train on a known data set: ``list``, ``train``, ``demo``, ``bench``."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gradsieve.cli.options import AsJson, Device, MethodName, Pairs, app, listed, names, pairs, rate_or_auto, resumable
+from gradsieve.corruptions import CORRUPTIONS
+from gradsieve.data import DATASETS
+from gradsieve.errors import InputError
+from gradsieve.methods import DEFAULT_METHOD, METHODS
+from gradsieve.models import MODELS
+from gradsieve.schedule import SCHEDULES
+
+TABLES = {"methods": METHODS, "corruptions": CORRUPTIONS, "models": MODELS, "data": DATASETS, "schedules": SCHEDULES}
+
+
+@app.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """Everything that can be chosen: methods, corruptions, models, data sets, schedules."""
+    from gradsieve.report.listing import listing
+
+    entries = listing(TABLES)
+    if as_json:
+        typer.echo(json.dumps(entries, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    for kind, rows in entries.items():
+        table = Table(title=kind, title_justify="left", box=None, pad_edge=False)
+        for column in ("name", "for", "what it does"):
+            table.add_column(column, no_wrap=column == "name")
+        for row in rows:
+            table.add_row(row["name"], ", ".join(row.get("tasks", ())), row["summary"])
+        Console().print(table, "")
+
+
+@app.command()
+def train(
+    data: Annotated[str, typer.Option(help=names(DATASETS))] = "digits",
+    method: MethodName = DEFAULT_METHOD,
+    corruption: Annotated[str, typer.Option(help=names(CORRUPTIONS))] = "none",
+    rate: Annotated[float, typer.Option(help="Share of rows to corrupt.")] = 0.0,
+    drop_rate: Annotated[str | None, typer.Option(help="Share to drop, or auto; as --rate if not given.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="As the data set's recipe if not given.")] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, corruption, row order and dropout.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; a name under runs/ if not given.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from where the folder stands, or start it.")] = False,
+    preset: Annotated[str, typer.Option(help="proper, or authors to train as their code does.")] = "proper",
+    data_dir: Annotated[Path | None, typer.Option(help="Where the files of the data set are.")] = None,
+    model: Annotated[str | None, typer.Option(help=names(MODELS))] = None,
+    batch_size: Annotated[int | None, typer.Option()] = None,
+    learning_rate: Annotated[float | None, typer.Option()] = None,
+    decay: Annotated[str | None, typer.Option(help="Learning rate: constant or linear.")] = None,
+    schedule: Annotated[str | None, typer.Option(help=f"{names(SCHEDULES)}, or module:function of yours.")] = None,
+    ramp: Annotated[int | None, typer.Option(help="Length of the schedule's rise.")] = None,
+    schedule_unit: Annotated[str | None, typer.Option(help="epoch or step.")] = None,
+    method_option: Annotated[Pairs | None, typer.Option(help="name=value, for example form=soft.")] = None,
+    model_option: Annotated[Pairs | None, typer.Option(help="name=value, for example norm=group.")] = None,
+    data_option: Annotated[Pairs | None, typer.Option(help="name=value, for example target=price.")] = None,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
+    augment: Annotated[str, typer.Option(help="none, or crop-flip for images.")] = "none",
+    engine: Annotated[str, typer.Option(help="auto, plain or captured (each step one CUDA graph).")] = "auto",
+    compile: Annotated[
+        str, typer.Option(help="torch.compile: auto (where it pays), shared (by many runs), on, off.")
+    ] = "auto",
+    batchnorm: Annotated[str, typer.Option(help="Over several ranks: sync, as one rank has it, or local.")] = "sync",
+    bounds: Annotated[bool, typer.Option("--bounds", help="Measure the gradient's error beside its bound.")] = False,
+    save_every: Annotated[float, typer.Option(help="Seconds between two resumable states.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print result.json instead of words.")] = False,
+) -> None:
+    """Train one network (or two) on corrupted targets, test on clean ones, and leave a folder with all of it."""
+    from gradsieve import ranks
+    from gradsieve.training.loop import run_label, train
+    from gradsieve.training.run import make_run
+
+    ready = partial(
+        make_run,
+        data,
+        method,
+        corruption=corruption,
+        rate=rate,
+        drop_rate=None if drop_rate is None else rate_or_auto(drop_rate),  # type: ignore[arg-type]  # checked there
+        preset=preset,  # type: ignore[arg-type]  # checked there
+        seed=seed,
+        method_options=pairs("--method-option", method_option),
+        model_options=pairs("--model-option", model_option),
+        data_options=pairs("--data-option", data_option),
+        data_dir=str(data_dir) if data_dir else None,
+        epochs=epochs,
+        model=model,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        decay=decay,
+        schedule=schedule,
+        ramp=ramp,
+        schedule_unit=schedule_unit,
+        device=device,
+        precision=precision,
+        augment=augment,
+        engine=engine,
+        compile=compile,
+        batchnorm=batchnorm,
+    )
+    with ranks.joined(device):
+        run, is_first = ranks.agreed(ready), ranks.is_first()
+        folder = out or Path("runs") / f"{run_label(run)}-seed{seed}".replace(" ", "-").replace(":", ".")
+        with resumable(speaks=is_first):
+            result = train(run, folder, resume=resume, save_every=save_every, bounds=bounds, show=not as_json)
+    if not is_first:
+        return
+    if as_json:
+        typer.echo(json.dumps(result.summary, indent=2))
+        return
+    typer.echo(
+        f"{run_label(run)}: {result.metric} {result.last:.4f}, mean of the last ten epochs {result.last10_mean:.4f}, "
+        f"purity of the kept rows {result.purity:.3f}. {folder}"
+    )
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs, the table and the picture.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option()] = 0,
+) -> None:
+    """Digits with 40 % wrong labels, faces with 30 % wrong landmarks: plain training beside PRL(L) and Co-PRL(L)."""
+    from gradsieve.experiments.demo import run_demo
+
+    run_demo(out, seed=seed)
+
+
+@app.command()
+def bench(
+    workload: Annotated[str, typer.Option(help="cnn9, cnn9-group, cnn9-quarter, cnn9-quarter-group or mlp.")] = "mlp",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas; all that fit if not given.")] = "",
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a step; the workload's own if not given.")] = None,
+    drop_rate: Annotated[float, typer.Option()] = 0.45,
+    turns: Annotated[int, typer.Option(help="Turns that the methods take.")] = 30,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    engine: Annotated[str, typer.Option(help="plain, captured or compiled; auto: the last on a GPU.")] = "auto",
+    peers: Annotated[bool, typer.Option("--peers", help="The authors' way, Opacus, torch.func beside ours.")] = False,
+    floors: Annotated[bool, typer.Option(help="The layers' products alone.")] = True,
+    ranks: Annotated[str, typer.Option(help="Such as 1,2,4: over so many processes; selection's share.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """What a robust step costs on this machine, as a ratio to a plain one."""
+    from gradsieve.experiments.bench import bench, find_workload
+
+    chosen = [name.strip() for name in methods.split(",") if name.strip()]
+    if ranks:
+        bench_ranks(workload, chosen, ranks, as_json, batch_size, drop_rate, turns, device)
+        return
+    options: dict[str, Any] = {"device": device, "engine": engine, "peers": peers, "floors": floors}
+    measured = bench(find_workload(workload, batch_size), chosen, drop_rate=drop_rate, turns=turns, **options)
+    if as_json:
+        typer.echo(json.dumps(measured, indent=2))
+        return
+    from rich.console import Console
+
+    from gradsieve.report.bench_table import bench_table
+
+    Console().print(bench_table(workload, measured))
+
+
+def bench_ranks(
+    workload: str,
+    methods: list[str],
+    worlds: str,
+    as_json: bool,
+    batch_size: int | None,
+    drop_rate: float,
+    turns: int,
+    device: str,
+) -> None:
+    """The other half of ``bench``: one method, over several numbers of processes."""
+    from rich.console import Console
+
+    from gradsieve.experiments.rank_bench import rank_bench
+    from gradsieve.report.rank_table import rank_table
+
+    if len(methods) > 1 or not all(each.isdigit() for each in listed(worlds)):
+        raise InputError(f"ranks is {worlds!r}: give numbers, such as 1,2,4, and one method at most.")
+    options: dict[str, Any] = {"batch_size": batch_size, "drop_rate": drop_rate, "turns": turns, "device": device}
+    counts = [int(each) for each in listed(worlds)]
+    measured = rank_bench(workload, counts, *methods, **options)
+    if as_json:
+        typer.echo(json.dumps(measured, indent=2))
+    else:
+        Console().print(rank_table(measured))

@@ -42,6 +42,7 @@ from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose, estimate_r
 from gradsieve.choosing import RATES
 from gradsieve.choosing.judge import median_residuals
 from gradsieve.choosing.rates import RUNGS, RatePick, pick_rate
+from gradsieve.choosing.sharpen import equally_sure
 from gradsieve.choosing.vote import cast, read_rows, tally
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.auto_rate import line_up
@@ -205,6 +206,7 @@ CRITERIA: dict[Task, dict[str, Criterion]] = {
     "classification": {
         **VOTES,  # for classes: the mean probability of the given label
         "squared disagreement": lambda answers, given: choose(answers, np.eye(answers.shape[2])[given]).best,
+        "equally sure": lambda answers, given: choose(equally_sure(answers, np.ones(len(given))), given).best,
         "accuracy": lambda answers, given: int((answers.argmax(2) == given).mean(1).argmax()),
         "cross-entropy": lambda answers, given: int(np.log(chances(answers, given) + 1e-12).mean(1).argmax()),
     },

@@ -130,6 +130,60 @@ def test_the_estimate_counts_contradicted_labels(share):
     assert estimate_rate(probabilities, given) == pytest.approx(share, abs=0.03)
 
 
+def test_rows_of_which_a_model_is_not_sure_hardly_count():
+    """A quarter of the rows is guessed at with a lead of 0.3: a plain count would call most of their labels wrong."""
+    random = np.random.default_rng(0)
+    labels = random.integers(10, size=4000)
+    guessed = random.random(4000) < 0.25
+    favourite = np.where(guessed, random.integers(10, size=4000), labels)
+    lead = np.where(guessed, 0.3, 0.9)[:, None]
+    probabilities = lead * np.eye(10)[favourite] + (1 - lead) / 10
+    given = np.where(random.random(4000) < 0.2, (labels + 1) % 10, labels)
+    assert (favourite != given).mean() > 0.35
+    assert estimate_rate(probabilities, given) == pytest.approx(0.2, abs=0.03)
+
+
+class Classifier:
+    """A candidate that is wrong about a share of the rows of its own, and says so with some confidence."""
+
+    def __init__(self, labels, wrong, confidence=0.9, seed=0):
+        random = np.random.default_rng(seed)
+        favourite = np.where(random.random(len(labels)) < wrong, random.integers(10, size=len(labels)), labels)
+        self.says = np.where(np.eye(10)[favourite] > 0, confidence, (1 - confidence) / 9)
+
+    def train(self, share):
+        pass
+
+    def predict(self):
+        return self.says
+
+
+def race_of_classes(wrong_at, confidence_at=lambda rate: 0.9):
+    random = np.random.default_rng(1)
+    labels = random.integers(10, size=2000)
+    given = np.where(random.random(2000) < 0.27, (labels + 1) % 10, labels)
+    return pick_rate(lambda rate: Classifier(labels, wrong_at(rate), confidence_at(rate)), given)
+
+
+def test_the_surer_classifier_is_not_the_better_one():
+    """The rate 0.5 is always sure, and wrong more often; by the mean probability alone it would win."""
+    pick = race_of_classes(lambda rate: 0.02 + 0.2 * rate, lambda rate: 0.75 + 0.4 * rate)
+    assert pick.winner == pick.rate == 0
+
+
+def test_the_estimate_moves_between_rates_that_are_about_as_good():
+    close = race_of_classes(lambda rate: 0.02 if rate in (0.2, 0.3) else 0.4)
+    assert close.winner == 0.2
+    assert close.rate == round(close.estimate, 2) > 0.2
+    assert close.estimate == pytest.approx(0.27, abs=0.03)
+
+
+def test_and_not_to_rates_that_cost_more_than_the_wrong_labels():
+    costly = race_of_classes(lambda rate: 0.02 if rate == 0.1 else 0.4)
+    assert costly.winner == costly.rate == 0.1
+    assert costly.estimate == pytest.approx(0.27, abs=0.03)
+
+
 def test_an_exact_fit_has_no_suspects():
     assert estimate_rate(np.arange(50.0), np.arange(50.0)) == 0
 

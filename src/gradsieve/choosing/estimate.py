@@ -8,14 +8,16 @@ from numpy.typing import ArrayLike, NDArray
 from gradsieve.choosing.vote import Array, read_rows, read_weights
 
 FAR = 5.0  # median residuals beyond which a target counts as wrong
+SURENESS = 4  # the power of a row's lead of the first class over the second: its say about labels
 
 
 def estimate_rate(predictions: ArrayLike, targets: ArrayLike, *, weights: ArrayLike | None = None) -> float:
     """The share of held-out rows whose target a good model finds wrong.
 
     ``predictions`` are one model's: outputs (N,) or (N, q), or probabilities (N, C) with integer classes (N,).
-    Classes: how often the model disagrees with the label, the rows of which it is sure counting more. Real outputs:
-    how many residuals are larger than five times the median residual of the others.
+    Classes: how often the model disagrees with the label, the rows of which it is sure counting far more, since there
+    it is hardly ever wrong itself. Real outputs: how many residuals are larger than five times the median residual of
+    the others.
     """
     answers, given = read_rows(np.asarray(predictions)[None], targets)
     return weigh_suspects(*suspects(answers[0], given), read_weights(weights, len(given)))
@@ -25,7 +27,7 @@ def suspects(answers: Array, given: NDArray) -> tuple[NDArray[np.bool_], Array]:
     """(N,) whether a target looks wrong, and how much that says."""
     if given.ndim == 1:
         largest = np.sort(answers, axis=1)[:, ::-1]
-        return answers.argmax(1) != given, largest[:, 0] - largest[:, 1]
+        return answers.argmax(1) != given, (largest[:, 0] - largest[:, 1]) ** SURENESS
     residual = np.sqrt(((answers - given) ** 2).sum(1))
     # From the smallest quarter, where few are wrong even if most are; of normal residuals its bound is half the median.
     limit = 2 * FAR * float(np.quantile(residual, 0.25))

@@ -4,6 +4,7 @@ Where almost half of the targets are wrong, honest rows hardly outvote the other
 may be even. The second witness is the median residual: small where a network follows the majority, whatever the wrong
 rows say. Alone it would be a bad judge, since on clean rows it favours a network that gives the hard ones up. So it is
 heard about candidates that the vote cannot tell apart, and not where it may itself be one of the wrong rows.
+Of classes the second witness is the number of labels that a candidate gets: it can only speak for rate 0.
 """
 
 from __future__ import annotations

@@ -18,11 +18,13 @@ from gradsieve import seeds
 from gradsieve.choosing import RATES
 from gradsieve.choosing.estimate import suspects, weigh_suspects
 from gradsieve.choosing.judge import Verdict, is_majority_right, judge
+from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
 from gradsieve.choosing.vote import Array, Choice, choose, read_rows, read_weights, resamples
 from gradsieve.counts import check_rate, part
 from gradsieve.errors import GradsieveError
 
 RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # at this share of the epochs, so many stay
+CLOSE = 1.0  # standard errors by which a larger rate may be behind the winner, for the estimate to go that far
 STEP = 0.1 + 1e-9  # rates so near to each other may tie
 LEAST_ROWS = 200  # a fifth of fewer is no electorate
 ENOUGH = 45  # times the square root of the rows: so many take part, all of them up to 2,025 rows
@@ -49,6 +51,7 @@ class Vote(NamedTuple):
     share: float  # of the epochs, when it was held
     names: list[float]  # the rates that took part
     answers: Array  # (M, N, k) of each about the voting rows
+    heard: Array  # the same as they were judged by: probabilities sharpened
     given: NDArray  # what those rows say
     weights: Array
     verdict: Verdict
@@ -59,7 +62,7 @@ class Vote(NamedTuple):
 class RatePick:
     """A drop rate, and how it was chosen."""
 
-    rate: float  # to drop: the one that won the race, or the estimate where that is larger
+    rate: float  # to drop: the one that won the race, or the estimate where that is larger and does no harm
     estimate: float  # of the share of wrong targets
     interval: tuple[float, float]  # 90 % of the estimates from resampled rows; what the method gets wrong is not in it
     warning: str = ""  # one sentence where the rows could not decide, or more than half of them seem wrong
@@ -128,10 +131,9 @@ def pick_rate(
     last = votes[-1]
     best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
     if len(last.names) > 1:
-        choice = choose(last.answers, last.given, names=last.names, weights=weights, seed=seed)
+        choice = choose(last.heard, last.given, names=last.names, weights=weights, seed=seed)
     estimate, interval = estimate_and_interval(last.answers[best], last.given, last.weights, seed)
-    # The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good.
-    rate = max(winner, min(round(estimate, 2), max(rates))) if winner else winner
+    rate = rate_to_drop(last, estimate, max(rates))
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes))
@@ -150,8 +152,28 @@ def hold_vote(
     names, weight = list(answers), read_weights(weights, len(given))
     # Once in doubt, a majority stays so: the candidate that gave reason for it may be out of the race.
     has_majority = all(vote.has_majority for vote in before) and is_majority_right(stacked, given, weight)
-    verdict = judge(stacked, given, weight, has_plain=names[0] == plain, has_majority=has_majority)
-    return Vote(share, names, stacked, given, weight, verdict, has_majority)
+    heard = stacked
+    if given.ndim == 1:
+        heard = equally_sure(stacked, weight) if share == RUNGS[-1][0] else raise_to(stacked, POWER)
+    verdict = judge(heard, given, weight, has_plain=names[0] == plain, has_majority=has_majority)
+    return Vote(share, names, stacked, heard, given, weight, verdict, has_majority)
+
+
+def rate_to_drop(last: Vote, estimate: float, largest: float) -> float:
+    """The winner's rate, or the estimate where that is larger.
+
+    The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good. Of classes,
+    trimming may cost more than the wrong labels do, in a network that is short of steps: there the estimate goes no
+    farther than to a rate that the last vote finds about as good.
+    """
+    best, result = last.verdict.best, last.verdict.result
+    winner = last.names[best]
+    if not winner:
+        return winner
+    if last.given.ndim == 1:
+        is_close = result.margins[best] <= CLOSE * result.errors[best]  # the winner itself, too
+        largest = max(np.array(last.names)[is_close])
+    return max(winner, min(round(estimate, 2), float(largest)))
 
 
 def neighbours(vote: Vote, count: int) -> list[int]:

@@ -75,11 +75,11 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
             return None
     except ValueError:  # a label that is ignored, or that is none
         return None
-    row = numbers(rows)
+    own_place = given + firsts(rows, kinds)
     with np.errstate(all="ignore"):  # e may overflow: such a row is noticed below
         others = np.exp(outputs.detach().numpy())
-        own = others[row, given]
-        others[row, given] = 0
+        own = others.take(own_place)
+        others.put(own_place, 0)
         one = ones(kinds, others.dtype.char)
         rest = others.dot(one)
         total = rest + own
@@ -113,8 +113,9 @@ def ones(count: int, kind: str) -> np.ndarray:
 
 
 @lru_cache(16)
-def numbers(count: int) -> np.ndarray:
-    return np.arange(count)
+def firsts(rows: int, columns: int) -> np.ndarray:
+    """Where each row begins in a table laid out row by row."""
+    return np.arange(0, rows * columns, columns)
 
 
 class KnownLoss(torch.autograd.Function):

@@ -99,6 +99,20 @@ def test_squares_of_any_shape(shape):
     torch.testing.assert_close(torch.autograd.grad(found.loss, free)[0], gradient)
 
 
+@pytest.mark.parametrize("criterion", [F.mse_loss, F.cross_entropy], ids=name)
+def test_rows_that_do_not_lie_side_by_side(criterion):
+    outputs, targets = batch(criterion)
+    layouts = [outputs.t().contiguous().t()]
+    if criterion is F.mse_loss:
+        outputs, targets = torch.randn(40, 3, 4, 4), torch.randn(40, 3, 4, 4).to(memory_format=torch.channels_last)
+        layouts = [outputs.to(memory_format=torch.channels_last)]
+    for values in layouts:
+        _, gradient, kept, _ = reference(criterion, "gradient", outputs, targets, 0.3)
+        free = values.clone().requires_grad_()
+        found = trimmed(criterion, "gradient", free, targets, len(kept))
+        torch.testing.assert_close(torch.autograd.grad(found.loss, free)[0], gradient)
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("criterion", CRITERIA, ids=name)
 def test_a_broken_row_does_no_harm(criterion, bad):

@@ -56,7 +56,7 @@ def of_squares(outputs: Tensor, targets: Tensor, count: int) -> Trimmed | None:
     kept = smallest(squares, count)
     if kept is None:
         return None
-    rows *= kept[:, None]
+    difference *= kept.reshape(-1, *[1] * (difference.ndim - 1))  # not ``rows``, which may be a copy
     elements = count * rows.shape[1]
     loss = KnownLoss.apply(outputs, float(squares.dot(kept)) / elements, torch.from_numpy(difference), 2 / elements)
     return Trimmed(cast(Tensor, loss), kept)

@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from datetime import datetime, timezone
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,9 @@ from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunF
 from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
 from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.fit import Prepared, prepare, rows_csv
-from gradsieve.files.model_folder import Design, Model, save_model
+from gradsieve.files.model_folder import Design, Model, about, save_model
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.training.files import read_json, write_json
-from gradsieve.training.versions import versions
 
 Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Plan, and "hidden"
 
@@ -187,14 +185,9 @@ def save_winner(folder: Path, plan: Plan, design: Design, prepared: Prepared, re
     fitted = fit_networks(plan, prepared.inputs, scaled, lambda number: design.build())
     predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     model = Model(prepared.targets, prepared.columns, prepared.side, CLIP, design, fitted.networks)
-    about = {
-        "fit": {"data": result["data"], "rows": len(scaled), "loss": fitted.history[-1]["loss"]},
-        "sweep": dict(result),
-        "plan": asdict(plan),
-        "versions": versions(torch.device("cpu")),
-        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-    save_model(folder, model, about, rows_csv(prepared, fitted.row_scores, fitted.kept, predicted), is_ours=True)
+    summary = {"data": result["data"], "rows": len(scaled), "loss": fitted.history[-1]["loss"]}
+    rows = rows_csv(prepared, fitted.row_scores, fitted.kept, predicted)
+    save_model(folder, model, {**about(summary, plan), "sweep": dict(result)}, rows, is_ours=True)
 
 
 def open_study(out: Path, settings: Mapping[str, Any]) -> Any:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -28,13 +26,12 @@ from gradsieve.files.cells import csv_lines, to_csv
 from gradsieve.files.encoding import encode, learn_columns
 from gradsieve.files.frame import Frame, read_frame
 from gradsieve.files.images import SIDE, class_images, find_images, read_images
-from gradsieve.files.model_folder import Design, Model, check_new, load_model, save_model
+from gradsieve.files.model_folder import Design, Model, about, check_new, load_model, save_model
 from gradsieve.files.targets import Targets, class_targets, filled_rows, learn_targets, row_header
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
 from gradsieve.streams.shards import is_shards, open_shards
 from gradsieve.training.files import write_whole
-from gradsieve.training.versions import versions
 
 HIDDEN = (256, 256)
 TASKS = ("classification", "regression")
@@ -123,13 +120,7 @@ def fit_file(
     }
     if pick is not None:
         summary["pick"] = pick.to_json()
-    about = {
-        "fit": summary,
-        "plan": asdict(plan),
-        "versions": versions(torch.device("cpu")),
-        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-    save_model(out, model, about, rows_csv(prepared, fitted.row_scores, fitted.kept, predicted))
+    save_model(out, model, about(summary, plan), rows_csv(prepared, fitted.row_scores, fitted.kept, predicted))
     return {**summary, "method": method, "drop_rate": plan.used_rate, "seed": seed, "out": str(out)}
 
 
@@ -197,13 +188,7 @@ def prepare_table(
 ) -> Prepared:
     """A table's columns as numbers; rows without a target are left out."""
     frame = read_frame(data, least_rows=2)
-    if not targets:
-        raise InputError(f"--target is missing: which column of {data} is to be predicted? {', '.join(frame.columns)}.")
-    names = frame.find("--target", targets)
-    ignored = frame.find("--ignore", ignore)
-    words = frame.find("--categorical", categorical)
-    if set(names) & set(ignored):
-        raise InputError(f"--ignore names a target: {', '.join(sorted(set(names) & set(ignored)))}.")
+    names, inputs, words = frame.roles(targets, ignore, categorical)
     filled = filled_rows(frame, names)
     if filled.sum() < 2:
         raise InputError(f"{data}: {int(filled.sum())} rows have a value in {', '.join(names)}, but two are needed.")
@@ -212,7 +197,6 @@ def prepare_table(
     numbers = np.flatnonzero(filled) + 1
     frame = frame.take(filled)
     learnt, given = learn_targets(frame, names, task)
-    inputs = [name for name in frame.columns if name not in {*names, *ignored}]
     columns = learn_columns(frame, inputs, words, note)
     return Prepared(encode(frame, columns, CLIP), learnt, given, numbers.tolist(), columns)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from gradsieve.streams.shards import Shards
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing, in any case
+
+
+class Roles(NamedTuple):
+    """What a fit takes the columns of a table for."""
+
+    targets: list[str]
+    inputs: list[str]
+    categorical: list[str]  # those of the inputs whose numbers are codes
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,18 @@ class Frame:
                 raise InputError(f"{option}: {unknown('column', name, near)} File: {self.path}.")
             found += self.groups.get(name, [name])
         return list(dict.fromkeys(found))
+
+    def roles(self, targets: Sequence[str], ignore: Sequence[str], categorical: Sequence[str]) -> Roles:
+        """Targets, inputs and codes, by the options that name them."""
+        if not targets:
+            raise InputError(
+                f"--target is missing: which column of {self.path} is to be predicted? {', '.join(self.columns)}."
+            )
+        names, ignored = self.find("--target", targets), self.find("--ignore", ignore)
+        if set(names) & set(ignored):
+            raise InputError(f"--ignore names a target: {', '.join(sorted(set(names) & set(ignored)))}.")
+        inputs = [name for name in self.columns if name not in {*names, *ignored}]
+        return Roles(names, inputs, self.find("--categorical", categorical))
 
 
 def is_text(values: NDArray) -> bool:

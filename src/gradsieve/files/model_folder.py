@@ -10,18 +10,22 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from gradsieve.errors import CheckpointError, GradsieveError, RunFolderError
+from gradsieve.estimators.fitting import Plan
 from gradsieve.files import encoding
 from gradsieve.files.encoding import Column
 from gradsieve.files.targets import Targets
 from gradsieve.models.build import build
 from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
 from gradsieve.training.state import under
+from gradsieve.training.versions import versions
 
 FORMAT = 1
 
@@ -61,7 +65,13 @@ def check_new(folder: Path, beside: str = "") -> None:
         raise RunFolderError(f"{folder} is there already, and nothing is written over. Choose another --out.")
 
 
-def save_model(folder: Path, model: Model, about: dict[str, Any], rows: str, is_ours: bool = False) -> None:
+def about(summary: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """How a model came to be: its fit, its plan, with what, and when."""
+    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"fit": summary, "plan": asdict(plan), "versions": versions(torch.device("cpu")), "made": made}
+
+
+def save_model(folder: Path, model: Model, history: dict[str, Any], rows: str, is_ours: bool = False) -> None:
     """Write the folder; model.json comes last, so that a folder that has it is whole. ``is_ours``: begun before."""
     if not is_ours:
         check_new(folder)
@@ -84,7 +94,7 @@ def save_model(folder: Path, model: Model, about: dict[str, Any], rows: str, is_
         "network": asdict(model.design),
         "networks": len(model.networks),
         "weights_sha256": write_tensors(folder / "model.safetensors", weights),
-        **finite(about),
+        **finite(history),
     }
     write_json(folder / "model.json", {**content, "sha256": digest(content)})
 

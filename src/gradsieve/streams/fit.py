@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
 from gradsieve.estimators.fitting import Plan, start
 from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.frame import Frame
-from gradsieve.files.model_folder import Design, Model, check_new, save_model, saved_summary
+from gradsieve.files.model_folder import Design, Model, about, check_new, save_model, saved_summary
 from gradsieve.files.targets import given_targets
 from gradsieve.method import Method
 from gradsieve.methods import METHODS
@@ -46,7 +45,6 @@ from gradsieve.training.folder import RunFolder, check_same
 from gradsieve.training.interrupt import stop_request
 from gradsieve.training.loop import reproducible
 from gradsieve.training.setting import choose_device
-from gradsieve.training.versions import versions
 
 FIT = "fit"  # the folder of a fit that is not finished
 BAD_ROWS = ("stop", "skip")
@@ -94,7 +92,8 @@ def fit_stream(
         return saved_summary(out)
     began = time.monotonic()
     check_names(options["method"], drop_rate, bad_rows)
-    names, inputs, words = find_columns(shards, targets, ignore, categorical)
+    header = Frame(shards.path, dict.fromkeys(shards.columns, np.empty(0)))
+    names, inputs, words = header.roles(targets, ignore, categorical)
     settings = {**options, "drop_rate": drop_rate, "hidden": list(hidden)}
     folder = find_folder(out, StreamFit(shards.sha256, names, inputs, words, task, bad_rows, settings), resume)
     note = few(note)
@@ -162,32 +161,11 @@ def finish(trainer: StreamTrainer, design: Design, sample: Part, pick: RatePick 
     }
     if pick is not None:
         summary["pick"] = pick.to_json()
-    about = {
-        "fit": summary,
-        "plan": asdict(plan),
-        "versions": versions(torch.device("cpu")),
-        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "ledger_sha256": write_tensors(out / "ledger.safetensors", ledger.tensors()),
-    }
+    books = {"ledger_sha256": write_tensors(out / "ledger.safetensors", ledger.tensors())}
     model = Model(encoder.targets, encoder.columns, 0, CLIP, design, networks)
-    save_model(out, model, about, listed_rows(feed.shards, encoder, networks, scores, kept), is_ours=True)
+    rows = listed_rows(feed.shards, encoder, networks, scores, kept)
+    save_model(out, model, {**about(summary, plan), **books}, rows, is_ours=True)
     return {**summary, "method": plan.method, "drop_rate": plan.used_rate, "seed": plan.seed, "out": str(out)}
-
-
-def find_columns(
-    shards: Shards, targets: Sequence[str], ignore: Sequence[str], categorical: Sequence[str]
-) -> tuple[list[str], list[str], list[str]]:
-    """Targets, inputs and those of them that are codes, by the options."""
-    frame = Frame(shards.path, {name: np.empty(0) for name in shards.columns})
-    if not targets:
-        raise InputError(
-            f"--target is missing: which column of {shards.path} is to be predicted? {', '.join(shards.columns)}."
-        )
-    names, ignored = frame.find("--target", targets), frame.find("--ignore", ignore)
-    if set(names) & set(ignored):
-        raise InputError(f"--ignore names a target: {', '.join(sorted(set(names) & set(ignored)))}.")
-    inputs = [name for name in shards.columns if name not in {*names, *ignored}]
-    return names, inputs, frame.find("--categorical", categorical)
 
 
 def check_names(method: str, drop_rate: float | str, bad_rows: str) -> None:

@@ -13,12 +13,14 @@ help:  ## list the targets
 
 setup: $(VENV)/.ready-dev  ## prepare the virtual environment
 
-# What a target needs is an extra of the package: demo little, dev everything that the tests run against.
+# What a target needs is an extra of the package: demo little, dev everything that the tests run against. Compiled at once:
+# where Python may not write bytecode, each of the many processes that the tests start would compile torch anew.
 $(VENV)/.ready-%: pyproject.toml $(CONSTRAINTS)
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv || echo "uv is not to be had here: pip installs instead"
 	if [ -x $(BIN)/uv ]; then \
-	  UV_FIND_LINKS="$$PIP_FIND_LINKS" VIRTUAL_ENV="$(abspath $(VENV))" $(BIN)/uv pip install --quiet $(PIN) -e ".[$*]"; \
+	  UV_FIND_LINKS="$$PIP_FIND_LINKS" VIRTUAL_ENV="$(abspath $(VENV))" \
+	  $(BIN)/uv pip install --quiet --compile-bytecode $(PIN) -e ".[$*]"; \
 	else \
 	  $(BIN)/python -m pip install --quiet $(PIN) -e ".[$*]"; \
 	fi

@@ -6,7 +6,7 @@ A function of your own works as these do: ``f(T, drop_rate, ramp) -> rate``, nam
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 from gradsieve.counts import check_rate
 from gradsieve.errors import InputError
@@ -14,6 +14,14 @@ from gradsieve.registry import Registry
 
 Schedule = Callable[[int, float, int], float]
 Unit = Literal["epoch", "step"]
+
+
+def check_unit(unit: str) -> Unit:
+    """What a schedule counts by."""
+    if unit not in get_args(Unit):
+        raise InputError(f"every is {unit!r}, but must be {' or '.join(map(repr, get_args(Unit)))}.")
+    return unit  # pyright: ignore[reportReturnType]
+
 
 SCHEDULES: Registry[Schedule] = Registry(
     "schedule",

@@ -28,8 +28,8 @@ def keep_smallest(
     ``ties`` decides between rows of equal score before their index does. With ``classes``, (N,), each
     class loses about the same share, its best row last of all, while the total stays as exact.
     """
-    check_rate("drop_rate", drop_rate)
-    return _keep(scores, ties, classes, lambda rows: keep_count(drop_rate, rows))
+    rate = check_rate("drop_rate", drop_rate)
+    return _keep(scores, ties, classes, lambda rows: keep_count(rate, rows))
 
 
 def keep_first(scores: Tensor, count: int, *, ties: Tensor | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -70,6 +71,25 @@ def test_a_batch_without_labels_or_a_model_without_logits_is_refused(huggingface
         huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.3))(outputs, labels)
 
 
+class Named(NamedTuple):
+    hidden: torch.Tensor
+    logits: torch.Tensor
+
+
+def test_logits_are_found_by_name_before_they_are_found_by_place(huggingface):
+    logits, hidden = torch.randn(2, 3), torch.randn(2, 8)
+    for outputs in (
+        logits,
+        {"logits": logits},
+        SimpleNamespace(logits=logits),
+        Named(hidden, logits),
+        (logits, hidden),
+    ):
+        assert huggingface.logits_of(outputs) is logits
+    with pytest.raises(InputError, match="without logits"):
+        huggingface.logits_of((torch.tensor(0.5), logits))  # a loss comes first
+
+
 @pytest.mark.parametrize(("epoch", "T"), [(None, 1), (0, 1), (0.9999999, 2), (1.5, 2), (2.0, 3)])
 def test_a_resumed_hugging_face_run_goes_on_at_its_epoch(huggingface, epoch, T):
     robust = RobustLoss(F.cross_entropy, 0.3, ramp=10)
@@ -87,6 +107,8 @@ def test_a_lightning_module_without_a_robust_loss_is_refused():
     module.criterion = nn.MSELoss()
     with pytest.raises(InputError, match="has no RobustLoss"):
         RobustCallback().on_fit_start(None, module)
+    with pytest.raises(InputError, match="every is 'epochs', but must be 'epoch' or 'step'"):
+        RobustCallback("epochs")
     module.criterion, module.other = RobustLoss(F.mse_loss, 0.1), RobustLoss(F.l1_loss, 0.2)
     assert [prefix for prefix, _ in robust_losses(module)] == ["criterion.", "other."]
 
@@ -117,6 +139,8 @@ def test_skorch_searches_over_the_drop_rate_and_scores_with_the_plain_loss():
     assert history[:, "drop_rate"] == [rate] * 2
     assert "valid_loss" in history[-1]
     torch.testing.assert_close(torch.tensor(search.predict_proba(inputs.numpy())).sum(1), torch.ones(60))
+    with pytest.raises(InputError, match="every is 'epochs'"):
+        net.set_params(callbacks=[RobustCallback("epochs")]).fit(inputs.numpy(), labels.numpy())
     other = skorch.NeuralNetClassifier(nn.Linear(4, 3), callbacks=[RobustCallback()])
     with pytest.raises(InputError, match="the callback serves a RobustLoss"):
         other.fit(inputs.numpy(), labels.numpy())

@@ -3,6 +3,7 @@
 import copy
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -243,15 +244,27 @@ def test_probabilities_as_targets_and_single_outputs_as_elements():
     torch.testing.assert_close(loss, ((points - wanted) ** 2).flatten().sort().values[: ROWS * 3 // 2].mean())
 
 
-def test_rows_of_partly_ignored_pixels_are_ranked_by_what_they_have():
+class Own(nn.CrossEntropyLoss):
+    """A subclass, which nobody looks into."""
+
+
+@pytest.mark.parametrize("score", ["gradient", "loss"])
+@pytest.mark.parametrize("criterion", [F.cross_entropy, Own(), nn.NLLLoss()], ids=["function", "own", "nll"])
+def test_rows_of_partly_ignored_pixels_are_ranked_by_what_they_have(criterion, score):
     outputs, targets = classes(0, 6)
+    if isinstance(criterion, nn.NLLLoss):
+        outputs = outputs.log_softmax(1).detach().requires_grad_()
     targets[0] = -100
     targets[1, :5] = -100
-    robust = RobustLoss(F.cross_entropy, 0.5)
+    robust = RobustLoss(criterion, 0.5, score=score)
     loss = robust(outputs, targets)
     assert 0 not in robust.kept
     assert len(robust.kept) == 19
-    torch.testing.assert_close(loss, F.cross_entropy(outputs[robust.kept], targets[robust.kept]))
+    torch.testing.assert_close(loss, criterion(outputs[robust.kept], targets[robust.kept]))
+    # the row that has one label is scored as if that one were all of it
+    alone = RobustLoss(criterion, 0.5, score=score)
+    alone(outputs[1:2, :, 5:], targets[1:2, 5:])
+    torch.testing.assert_close(robust.scores[1], alone.scores[0])
 
 
 # Broken rows.
@@ -471,3 +484,79 @@ def test_row_numbers_are_checked_against_the_ledger():
 def test_nothing_can_be_told_before_the_first_batch():
     with pytest.raises(InputError, match="Nothing was judged yet"):
         _ = RobustLoss(F.mse_loss, 0.3).kept
+
+
+# What changes on the way.
+
+
+def test_a_criterion_may_change_between_calls():
+    outputs, targets = classes()
+    robust = RobustLoss(nn.CrossEntropyLoss(), 0.3)
+    robust(outputs, targets)
+    for change in ({"weight": WEIGHTS}, {"label_smoothing": 0.3}, {"ignore_index": 2}, {"reduction": "sum"}):
+        for name, value in change.items():
+            setattr(robust.criterion, name, value)
+        anew = RobustLoss(copy.deepcopy(robust.criterion), 0.3)
+        assert torch.equal(robust(outputs, targets), anew(outputs, targets))
+        assert torch.equal(robust.kept, anew.kept)
+    robust.criterion = nn.MultiMarginLoss()
+    assert torch.equal(robust(outputs, targets), RobustLoss(nn.MultiMarginLoss(), 0.3)(outputs, targets))
+    with pytest.raises(AttributeError):
+        robust.rate = 0.5
+
+
+def test_memory_that_the_next_batch_takes_does_not_change_what_is_told():
+    outputs, targets = classes()
+    robust = RobustLoss(F.cross_entropy, 0.3)
+    robust(outputs, targets)
+    before = robust.agreement, robust.scores
+    targets.copy_((targets + 1) % CLASSES)
+    assert torch.equal(robust.agreement, before[0])
+    assert torch.equal(robust.scores, before[1])
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_ledger_keeps_its_precision_when_the_model_changes_its_own(kind):
+    outputs, targets = classes()
+    robust = RobustLoss(F.cross_entropy, 0.3, rows=ROWS)
+    robust(outputs, targets, rows=torch.arange(ROWS))
+    before = robust.ledger.score_sum.clone()
+    robust.to(kind)
+    assert torch.equal(robust.ledger.score_sum, before)
+    robust(outputs.detach().to(kind), targets, rows=range(ROWS))
+    assert (robust.ledger.judged == 2).all()
+
+
+@pytest.mark.parametrize("score", ["gradient", "loss"])
+def test_a_ledger_has_no_graph(score):
+    outputs, targets = classes()
+    robust = RobustLoss(Focal(), 0.3, score=score, rows=ROWS)
+    robust(outputs, targets, rows=np.arange(ROWS, dtype=np.uint8))
+    assert not robust.ledger.score_sum.requires_grad
+    copy.deepcopy(robust)
+
+
+def test_elements_without_a_label_are_in_no_mean():
+    outputs, targets = classes()
+    targets[::2] = -100
+    robust = RobustLoss(nn.CrossEntropyLoss(reduction="none"), 0.0)
+    trained = robust(outputs, targets)
+    torch.testing.assert_close(trained, robust.eval()(outputs, targets))
+    torch.testing.assert_close(trained, F.cross_entropy(outputs, targets))
+
+
+def test_bad_arguments_have_one_error_each():
+    outputs, targets = classes()
+    for arguments, message in (
+        ({"criterion": nn.CrossEntropyLoss}, "it is a class"),
+        ({"balanced": "no"}, "balanced is 'no', but must be True or False"),
+        ({"class_dim": "last"}, "class_dim is 'last'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            RobustLoss(**{"criterion": F.cross_entropy, "drop_rate": 0.3, **arguments})
+    targets[3] = CLASSES
+    with pytest.raises(InputError, match=r"targets\[3\] is 5"):
+        RobustLoss(F.cross_entropy, 0.3).eval()(outputs, targets)
+    robust = RobustLoss(F.cross_entropy, 0.3, rows=ROWS)
+    with pytest.raises(InputError, match="rows is a str"):
+        robust(*classes(), rows="all")

@@ -1,7 +1,9 @@
 """robust_step: what the methods do, for a network and an optimizer of one's own."""
 
 import copy
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -120,3 +122,38 @@ def test_bad_batches_are_refused():
         with pytest.raises(InputError, match=message):
             robust_step(models, rows, labels, criterion=F.cross_entropy, drop_rate=0.3, method=method)
     assert gradients(model) == [None] * 6
+
+
+# Rows without a label.
+
+
+@pytest.mark.parametrize("method", ["prl-l", "spl", "prl-g"])
+def test_rows_without_a_label_are_left_out_before_rows_are_counted(method):
+    draw = torch.Generator().manual_seed(0)
+    inputs, targets = torch.randn(100, 6, generator=draw), torch.randint(3, (100,), generator=draw)
+    network = nn.Linear(6, 3)
+    some = targets.clone()
+    some[::4] = 7
+    has_label = some != 7
+    ignoring = partial(F.cross_entropy, ignore_index=7)
+    (found,) = robust_step(network, inputs, some, criterion=ignoring, drop_rate=0.3, method=method)
+    gradient = network.weight.grad.clone()
+    network.zero_grad()
+    (alone,) = robust_step(
+        network, inputs[has_label], targets[has_label], criterion=F.cross_entropy, drop_rate=0.3, method=method
+    )
+    assert torch.equal(found.kept, has_label.nonzero().squeeze(1)[alone.kept])
+    assert len(found.kept) == 52  # floor(0.7 * 75)
+    assert torch.equal(found.loss, alone.loss)
+    assert torch.equal(gradient, network.weight.grad)
+    assert found.scores is None or torch.equal(found.scores.isnan(), ~has_label)
+
+
+def test_bad_arguments_have_one_error():
+    inputs, targets = torch.randn(8, 6), torch.randint(3, (8,))
+    with pytest.raises(InputError, match="criterion is 5"):
+        robust_step(nn.Linear(6, 3), inputs, targets, criterion=5, drop_rate=0.3)
+    with pytest.raises(InputError, match="task is 'nope', but must be 'classification' or 'regression'"):
+        robust_step(nn.Linear(6, 3), inputs, targets, criterion=F.cross_entropy, drop_rate=0.3, task="nope")
+    (found,) = robust_step(nn.Linear(6, 3), inputs, targets, criterion=F.cross_entropy, drop_rate=np.float32(0.25))
+    assert len(found.kept) == 6

@@ -211,3 +211,14 @@ def test_a_loss_that_has_judged_can_be_copied_and_saved():
     robust(*batch(F.mse_loss))
     for other in (copy.deepcopy(robust), pickle.loads(pickle.dumps(robust))):
         assert torch.equal(other.scores, robust.scores)
+
+
+@pytest.mark.parametrize("score", ["gradient", "loss"])
+@pytest.mark.parametrize("shift", [-30, -51, -100, -1000, 60])
+def test_logits_far_from_0_keep_the_same_rows(score, shift):
+    for seed in range(10):
+        outputs, targets = batch(F.cross_entropy, rows=64, seed=seed)
+        *_, kept, _ = reference(F.cross_entropy, score, outputs.double(), targets, 0.3)
+        robust = RobustLoss(F.cross_entropy, 0.3, score=score)
+        robust(outputs + shift, targets)
+        assert set(robust.kept.tolist()) == set(kept.tolist())

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from gradsieve.choosing import rates
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.files import fit as files_fit
 from gradsieve.files.fit import fit_file, predict_file
+from gradsieve.streams import fit as stream_fit
 from gradsieve.streams import rows as stream_rows
 from gradsieve.streams import survey as stream_survey
 from gradsieve.streams.rows import most_suspicious
@@ -146,9 +148,16 @@ def test_the_most_suspicious_rows_are_those_of_a_stable_sort():
     assert most_suspicious(scores, 100).tolist() == [5, 1, 4, 3, 0, 6]
 
 
-def test_the_share_to_drop_can_be_chosen_by_the_sample(shards, tmp_path):
-    summary = fit(shards, tmp_path / "m", drop_rate="auto", epochs=2)
+def test_the_share_to_drop_is_chosen_by_the_sample_and_kept_by_a_fit_that_goes_on(shards, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream_fit, "VOTERS", 1000)
+    monkeypatch.setattr(rates, "MOST_PARTS", 1)
+    with pytest.raises(Interrupted, match="stopped in epoch 2"):
+        fit(shards, tmp_path / "m", drop_rate="auto", epochs=2, tell=lambda record: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(stream_fit, "choose_rate", None)
+    summary = fit(shards, tmp_path / "m", drop_rate="auto", epochs=2, resume=True)
     assert summary["drop_rate"] == summary["pick"]["rate"] >= 0.1
+    fit(shards, tmp_path / "known", drop_rate=summary["drop_rate"], epochs=2)
+    assert bits(tmp_path / "m") == bits(tmp_path / "known")
 
 
 def test_large_tables_are_streamed_without_being_asked(shards, tmp_path, monkeypatch):
@@ -215,6 +224,8 @@ def test_ctrl_c_in_the_middle_of_an_epoch_and_resume_end_with_the_same_bits(
     summary = fit(shards, out, resume=True)
     assert bits(out) == bits(streamed[0])
     assert fit(shards, out, resume=True) == summary  # finished: nothing is run again
+    with pytest.raises(RunFolderError, match=r"holds another fit .*drop_rate"):
+        fit(shards, out, resume=True, drop_rate=0.3)
 
 
 CHILD = """

@@ -21,7 +21,7 @@ from gradsieve.dropin.robust_loss import RobustLoss
 from gradsieve.dropin.trimmed_loss import sum_over_ranks
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.ranks import gather_rows, world_size
-from gradsieve.schedule import Unit
+from gradsieve.schedule import Unit, check_unit
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -63,10 +63,11 @@ def logits_of(outputs: Any) -> Tensor:
     """The logits among what a model gives: by name, as an attribute, or first of a tuple."""
     if isinstance(outputs, Tensor):
         return outputs
-    if isinstance(outputs, Mapping) and "logits" in outputs:
-        return outputs["logits"]
-    if isinstance(outputs, tuple | list):
-        return outputs[0]
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    if found is None and isinstance(outputs, tuple | list) and outputs:
+        found = outputs[0]
+    if isinstance(found, Tensor) and found.dim():  # a single number is a loss
+        return found
     raise InputError(f"The model gives {type(outputs).__name__} without logits. Return a dict with 'logits'.")
 
 
@@ -86,7 +87,7 @@ class RobustCallback(TrainerCallback):
 
     def __init__(self, robust: RobustLoss, every: Unit = "epoch") -> None:
         self.robust = robust
-        self.every = every
+        self.every = check_unit(every)
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

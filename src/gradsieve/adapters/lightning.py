@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradsieve.dropin.robust_loss import RobustLoss
 from gradsieve.errors import InputError, MissingExtraError
-from gradsieve.schedule import Unit
+from gradsieve.schedule import Unit, check_unit
 
 try:
     from lightning.pytorch import LightningModule, Trainer
@@ -33,7 +33,7 @@ class RobustCallback(Callback):
     """Tell every ``RobustLoss`` of a module the epoch (or step), and log ``drop_rate`` and ``kept_share``."""
 
     def __init__(self, every: Unit = "epoch") -> None:
-        self.every = every
+        self.every = check_unit(every)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Before DDP wraps the module: it would send the ledger, alike on all ranks, in every step anew."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from gradsieve.dropin.robust_loss import RobustLoss
 from gradsieve.errors import InputError, MissingExtraError
-from gradsieve.schedule import Unit
+from gradsieve.schedule import Unit, check_unit
 
 try:
     from skorch import NeuralNet
@@ -33,6 +33,7 @@ class RobustCallback(Callback):
         self.every = every
 
     def on_train_begin(self, net: NeuralNet, X: Any = None, y: Any = None, **kwargs: Any) -> None:
+        check_unit(self.every)
         loss_of(net)
 
     def on_epoch_begin(

@@ -31,7 +31,6 @@ from gradsieve.dropin.trimmed_loss import (
     averaged,
     check_batch,
     classes_second,
-    ignored_label,
     keep_mask,
     keep_positions,
     loss_of_labels,
@@ -45,7 +44,7 @@ from gradsieve.dropin.trimmed_loss import (
 from gradsieve.errors import InputError
 from gradsieve.ranks import world_size
 from gradsieve.schedule import ramp as rising
-from gradsieve.scores.loss import Criterion, takes_reduction, unpack
+from gradsieve.scores.loss import MODULES, Criterion, ignored_label, labelled, name_wrong_label, takes_reduction, unpack
 from gradsieve.scores.loss_gradient import has_closed_mean, losses_and_gradient
 from gradsieve.scores.recall import take
 from gradsieve.training.ledger import Ledger
@@ -93,12 +92,16 @@ class RobustLoss(nn.Module):
         super().__init__()
         check_choice("score", score, get_args(Score))
         check_choice("unit", unit, get_args(TrimUnit))
+        check_choice("balanced", balanced, (True, False))
         check_criterion(criterion, unit)
+        if isinstance(class_dim, bool) or not isinstance(class_dim, int):
+            raise InputError(f"class_dim is {class_dim!r}, but must be the number of a dimension, 1 or -1 mostly.")
         self.criterion = criterion
         self.score: Score = score
-        self.unit, self.balanced, self.class_dim = unit, balanced, class_dim
-        self.ignored, self.adds_up = ignored_label(criterion), sums(criterion)
-        self.short_form = short_form(criterion, score) if unit == "row" and not balanced else None
+        self.unit: TrimUnit = unit
+        self.balanced, self.class_dim = balanced, class_dim
+        self.seen: Hashable = None
+        self.look_at_criterion()
         self.rate_at = rate_function(drop_rate, ramp)
         self.at(1)
         self.last: Callable[[], Judgement] | None = None
@@ -109,14 +112,37 @@ class RobustLoss(nn.Module):
             for name, column in Ledger.empty(rows).tensors().items():
                 self.register_buffer(name, column)
 
+    def look_at_criterion(self) -> None:
+        """What a call must know of the criterion, found anew where that is another one or has other options."""
+        seen = options_of(self.criterion)
+        if seen != self.seen:
+            check_criterion(self.criterion, self.unit)
+            is_short = self.unit == "row" and not self.balanced
+            self.ignored, self.adds_up = ignored_label(self.criterion), sums(self.criterion)
+            self.short_form = short_form(self.criterion, self.score) if is_short else None
+            self.seen = seen
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RobustLoss:
+        """Move, but keep the ledger's sums in single precision: in half of it they would soon stand still."""
+        sums = self.score_sum if self.has_ledger else None
+        super()._apply(fn, recurse)
+        if sums is not None and self.score_sum.dtype != sums.dtype:
+            self.score_sum = sums.to(self.score_sum.device)
+        return self
+
     # The schedule.
+
+    @property
+    def rate(self) -> float:
+        """The drop rate now. It follows from the schedule: ``at`` and ``step`` change it."""
+        return self._rate
 
     def at(self, T: int) -> None:
         """Take the drop rate of time ``T``, counted from 1."""
         check_count("T", T, 1)
         rate = check_rate("drop_rate", self.rate_at(T))
         share = 1 - exact(rate)
-        self.T, self.rate, self.share = T, rate, Share(share.numerator, share.denominator)
+        self.T, self._rate, self.share = T, rate, Share(share.numerator, share.denominator)
 
     def step(self) -> None:
         """Move the schedule on by one: once an epoch or once an update, as it counts."""
@@ -134,13 +160,15 @@ class RobustLoss(nn.Module):
         """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
         if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.dim() and targets.dim()):
             refuse_batch(outputs, targets)
+        if not torch.compiler.is_compiling():
+            self.look_at_criterion()
         if not self.training:
             return self.plain(outputs, targets)
         loss = self.short(outputs, targets) if self.short_form is not None and outputs.is_cpu else None
         if loss is None:
             loss = self.usual(outputs, targets)
         if rows is not None:
-            self.enter(rows.flatten())
+            self.enter(row_numbers(rows, outputs.device))
         return loss
 
     def usual(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -180,9 +208,10 @@ class RobustLoss(nn.Module):
         found = cast(Trim, self.short_form)(outputs, targets, self.share.of(len(outputs)))
         if found is None:
             return None
-        # The outputs are few enough to be held: everything else is found when it is asked for. (Not by a module's own
-        # way of setting attributes, which looks for parameters first.)
-        held = self.score, self.criterion, self.ignored, outputs.detach(), targets, found.kept
+        # The outputs are few enough to be held, with a copy of the targets, whose memory a loader may use again:
+        # everything else is found when it is asked for. (Not by a module's own way of setting attributes, which
+        # looks for parameters first.)
+        held = self.score, self.criterion, self.ignored, outputs.detach(), targets.clone(), found.kept
         self.__dict__["last"] = partial(judged_rows, *held)
         return found.loss
 
@@ -222,7 +251,15 @@ class RobustLoss(nn.Module):
 
     def plain(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The criterion's own mean over everything: what eval mode gives."""
-        return averaged(self.criterion(*self.arranged(outputs, targets)))
+        outputs, targets = self.arranged(outputs, targets)
+        function, options = unpack(self.criterion)
+        try:
+            losses = self.criterion(outputs, targets)
+        except (IndexError, RuntimeError) as error:
+            name_wrong_label(error, function, outputs, targets, options)
+            raise
+        counted = labelled(function, targets, options) if losses.dim() else None
+        return averaged(losses, None if counted is None else counted.sum().clamp(min=1))
 
     def arranged(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         check_batch(outputs, targets, self.class_dim)
@@ -239,8 +276,8 @@ class RobustLoss(nn.Module):
         return None if can_look and bool(judged.all()) else judged
 
     def agreement_of(self, outputs: Tensor, targets: Tensor) -> Callable[[], Tensor | None]:
-        outputs = outputs.detach()
-        return self.later(outputs, partial(agreement, outputs, targets, self.ignored))
+        outputs, labels = outputs.detach(), targets if targets.is_floating_point() else targets.clone()
+        return self.later(outputs, partial(agreement, outputs, labels, self.ignored))
 
     def later(self, outputs: Tensor, ask: Callable[[], Value]) -> Callable[[], Value]:
         """What is found when it is asked for; large outputs are not held for that long."""
@@ -310,7 +347,12 @@ class RobustLoss(nn.Module):
 
 
 def judged_rows(
-    score: Score, criterion: Criterion, ignored: int | None, outputs: Tensor, targets: Tensor, kept: np.ndarray
+    score: Score,
+    criterion: Criterion,
+    ignored: int | None,
+    outputs: Tensor,
+    targets: Tensor,
+    kept: np.ndarray,
 ) -> Judgement:
     """What the short way made of its rows, all of which have a label."""
     scores = partial(scores_of, score, criterion, outputs, targets)
@@ -323,6 +365,15 @@ def scores_of(score: Score, criterion: Criterion, outputs: Tensor, targets: Tens
 
 def same(value: Value) -> Value:
     return value
+
+
+def options_of(criterion: Criterion) -> Hashable:
+    """Which criterion it is, and the options that can be set on it. Asked in every call: by the shortest way."""
+    if type(criterion) not in MODULES:
+        return id(criterion)
+    own, tensors = vars(criterion), vars(criterion)["_buffers"]
+    options = own.get("ignore_index"), own.get("label_smoothing"), own.get("delta"), own.get("beta")
+    return id(criterion), own["reduction"], options, id(tensors.get("weight")), id(tensors.get("pos_weight"))
 
 
 # Checks.
@@ -347,8 +398,11 @@ def rate_function(drop_rate: float | RateAt, ramp: int) -> RateAt:
 
 
 def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
-    if not callable(criterion):
-        raise InputError(f"criterion is {criterion!r}, but must be a loss: a function or module of (outputs, targets).")
+    if not callable(criterion) or isinstance(criterion, type):
+        hint = " Make one: it is a class." if isinstance(criterion, type) else ""
+        raise InputError(
+            f"criterion is {criterion!r}, but must be a loss: a function or module of (outputs, targets).{hint}"
+        )
     function, options = unpack(criterion)
     takes_reduction(function)  # asked here, so that a compiler finds the answer
     if unit == "element" and function is F.binary_cross_entropy_with_logits:
@@ -360,8 +414,8 @@ def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
                 )
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
         raise InputError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}.")
 
 
@@ -374,8 +428,17 @@ def check_classes(targets: Tensor) -> Tensor:
     return targets
 
 
+def row_numbers(rows: Any, device: torch.device) -> Tensor:
+    """Row numbers as an index: a list, an array or a tensor of whole numbers."""
+    try:
+        numbers = torch.as_tensor(rows, device=device).flatten()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"rows is a {type(rows).__name__} that holds no row numbers ({error}).") from error
+    return numbers if numbers.is_floating_point() or numbers.dtype == torch.bool else numbers.long()
+
+
 def check_row_numbers(rows: Tensor, units: int, size: int) -> None:
-    if rows.shape[0] != units or rows.is_floating_point():
+    if rows.shape[0] != units or rows.dtype != torch.int64:
         raise InputError(f"rows has {rows.shape[0]} entries, {rows.dtype}, but {units} whole numbers are due.")
     if rows.device.type == "cpu" and not torch.compiler.is_compiling() and units:
         low, high = rows.min().item(), rows.max().item()

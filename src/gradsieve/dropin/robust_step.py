@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,7 +23,9 @@ from gradsieve.data.dataset import Task
 from gradsieve.errors import InputError
 from gradsieve.method import Method, Selection, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
-from gradsieve.scores.loss import Criterion
+from gradsieve.scores.loss import Criterion, ignored_label
+
+UNSET = -100  # the label that torch's losses ignore where nothing is said
 
 
 def robust_step(
@@ -40,13 +43,18 @@ def robust_step(
 
     ``models``: one network, or the two of a co-method. ``task`` follows from the targets where it is not given:
     whole numbers are classes. ``options`` are the method's: ``passes``, ``scoring``, ``balanced``, ...
+    The loss is the mean over the kept rows of what the criterion gives for each, class weights multiplied in, whatever
+    its own ``reduction``. Rows whose label it ignores are left out before anything is counted: their scores are NaN.
     Under ``torch.distributed`` pass the bare network, and clear ``.grad`` first: there is one threshold over all ranks,
     and every rank gets the whole gradient.
     """
     networks = [models] if isinstance(models, nn.Module) else list(models)
     check_batch(networks, inputs, targets)
-    check_rate("drop_rate", drop_rate)
+    check_criterion(criterion)
+    drop_rate = check_rate("drop_rate", drop_rate)
     task = task or ("regression" if targets.is_floating_point() else "classification")
+    if task not in get_args(Task):
+        raise InputError(f"task is {task!r}, but must be {' or '.join(map(repr, get_args(Task)))}.")
     rule = find_rule(method, criterion, task, options)
     if len(networks) != rule.networks:
         raise InputError(
@@ -54,7 +62,14 @@ def robust_step(
         )
     for network in networks:
         rule.require(network, len(inputs), inputs.device)
-    selections = rule.step(networks, inputs, targets, drop_rate)
+    rows = rows_with_label(criterion, targets)
+    if rows is None:
+        selections = rule.step(networks, inputs, targets, drop_rate)
+    else:  # a row without a label has no gradient, and would be the first to stay
+        found = rule.step(networks, inputs[rows], targets[rows], drop_rate)
+        selections = [
+            each._replace(scores=spread(each.scores, rows, len(targets)), kept=rows[each.kept]) for each in found
+        ]
     ranks.sum_gradients(networks)
     for network in networks:
         rule.finish(network)
@@ -79,6 +94,29 @@ def make_rule(name: str, criterion: Criterion, task: Task, options: dict[str, An
     if options.get("level") == "data":
         raise InputError("level='data' trims the whole set once an epoch, but a step sees a batch. Leave it out.")
     return rule
+
+
+def rows_with_label(criterion: Criterion, targets: Tensor) -> Tensor | None:
+    """The rows that have a label, where some have none; None where all have, or nobody looks.
+
+    A look at targets on a GPU waits for it, in every step: there it takes an ``ignore_index`` of the criterion's own.
+    """
+    ignored = ignored_label(criterion)
+    if ignored is None or targets.is_floating_point() or (targets.is_cuda and ignored == UNSET):
+        return None
+    counted = targets != ignored
+    counted = counted if counted.dim() == 1 else counted.flatten(1).any(1)
+    return None if bool(counted.all()) else counted.nonzero().squeeze(1)
+
+
+def spread(scores: Tensor | None, rows: Tensor, count: int) -> Tensor | None:
+    """Scores of some rows at the places of these; NaN at the others."""
+    return None if scores is None else scores.new_full((count,), torch.nan).index_copy_(0, rows, scores)
+
+
+def check_criterion(criterion: Criterion) -> None:
+    if not callable(criterion) or isinstance(criterion, type):
+        raise InputError(f"criterion is {criterion!r}, but must be a loss: a function or module of (outputs, targets).")
 
 
 def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) -> None:

@@ -21,6 +21,8 @@ from gradsieve.errors import InputError
 from gradsieve.scores.loss import Criterion, unpack
 
 NEAR = 1e-5  # relative: what the order of a sum can change, with room
+LEAST_SCORE, MOST_LOSS = 1e-30, 80.0  # beyond, the numbers that a score is made of may be too small to have all digits
+LEAST_SUM = 1e-3  # of a row's e, likewise
 MOST_VALUES = 2**18  # of outputs: above it the work counts, and torch shares it among the cores
 PRECISIONS = (torch.float32, torch.float64)
 
@@ -83,8 +85,10 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
         one = ones(kinds, others.dtype.char)
         rest = others.dot(one)
         total = rest + own
+        if not total.min() > LEAST_SUM:  # logits far below 0
+            return None
         scores = np.log1p(rest / own) if by_loss else (np.square(others).dot(one) + rest * rest) / (total * total)
-        kept = smallest(scores, count)
+        kept = smallest(scores, count, MOST_LOSS if by_loss else inf)
     if kept is None:
         return None
     return Trimmed(F.cross_entropy(outputs, torch.from_numpy(np.where(kept, given, -100))), kept)
@@ -95,16 +99,15 @@ def of_classes_by_loss(outputs: Tensor, classes: Tensor, count: int) -> Trimmed 
     return of_classes(outputs, classes, count, by_loss=True)
 
 
-def smallest(scores: np.ndarray, count: int) -> np.ndarray | None:
+def smallest(scores: np.ndarray, count: int, most: float = inf) -> np.ndarray | None:
     """Which are the ``count`` smallest scores, where there is no doubt. (numpy sorts faster than it selects.)"""
     if not 0 < count < scores.size:
         return None
     ascending = scores.copy()
     ascending.sort()
     last, following = ascending.item(count - 1), ascending.item(count)
-    if following > last * (1 + NEAR) and ascending.item(-1) < inf:  # NaN and infinity stand behind all others
-        return scores <= last
-    return None
+    is_plain = LEAST_SCORE < last < most and ascending.item(-1) < inf  # NaN and infinity stand behind all others
+    return scores <= last if is_plain and following > last * (1 + NEAR) else None
 
 
 @lru_cache(16)

@@ -19,14 +19,12 @@ from torch.autograd.function import once_differentiable
 
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, world_size
-from gradsieve.scores.loss import Criterion, row_losses, unpack
+from gradsieve.scores.loss import LABEL_LOSSES, Criterion, row_losses, unpack
 from gradsieve.scores.loss_gradient import loss_gradient_norm, norm_of_rows, ranks_as_loss
 from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class
 
 Score = Literal["gradient", "loss"]  # of PRL(L), of SPL
-
-LABEL_LOSSES = (F.cross_entropy, F.nll_loss)  # these leave out rows labelled -100 unless told another number
 
 
 class Share(NamedTuple):
@@ -96,17 +94,7 @@ def check_batch(outputs: Tensor, targets: Tensor, class_dim: int) -> None:
             )
 
 
-# What a criterion ignores, and how it averages.
-
-
-def ignored_label(criterion: Criterion) -> int | None:
-    """The class label that a criterion leaves out of its mean, where it has one."""
-    function, options = unpack(criterion)
-    if "ignore_index" in options:
-        return options["ignore_index"]
-    if any(function is known for known in LABEL_LOSSES):
-        return -100
-    return getattr(criterion, "ignore_index", None)
+# How a criterion averages.
 
 
 def sums(criterion: Criterion) -> bool:
@@ -132,12 +120,18 @@ def ranking(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor
     """What PRL(L) or SPL ranks the rows by."""
     outputs = outputs.detach()
     if score == "loss":
-        return Ranking(row_losses(criterion, outputs, targets))
-    values = loss_gradient_norm(criterion, outputs, targets)
+        return Ranking(known_losses(criterion, outputs, targets))
+    values = loss_gradient_norm(criterion, outputs, targets).detach()
     if ranks_as_loss(criterion):
         return Ranking(values)
     # L1 and Huber gradients saturate, confident wrong classes nearly do: the loss decides such ties.
-    return Ranking(values, partial(row_losses, criterion, outputs, targets))
+    return Ranking(values, partial(known_losses, criterion, outputs, targets))
+
+
+def known_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The rows' losses without a graph: a criterion may have parameters of its own."""
+    with torch.no_grad():
+        return row_losses(criterion, outputs, targets)
 
 
 def ranking_of(score: Score, criterion: Criterion, losses: Tensor, gradient: Tensor) -> Ranking:
@@ -223,8 +217,8 @@ def loss_of_labels(criterion: Criterion, outputs: Tensor, targets: Tensor, kept:
     losses = criterion(outputs.masked_fill(is_out.unsqueeze(1), 0.0), targets)
     counted = targets != ignored
     count = counted.sum()
-    loss = losses if losses.dim() == 0 else losses.sum() / count
-    loss = loss.where(count > 0, 0.0)  # a batch without labels has nothing to say; the mean of nothing is NaN
+    # A batch without labels has nothing to say; the mean of nothing is NaN.
+    loss = averaged(losses, count).where(count > 0, 0.0)
     if world_size() == 1 or sums(criterion):
         return loss
     weights = class_weights(criterion)
@@ -232,8 +226,11 @@ def loss_of_labels(criterion: Criterion, outputs: Tensor, targets: Tensor, kept:
     return loss * share_of_ranks(total.double())
 
 
-def averaged(loss: Tensor) -> Tensor:
-    return loss if loss.dim() == 0 else loss.mean()
+def averaged(loss: Tensor, count: Tensor | None = None) -> Tensor:
+    """The mean of what a criterion gives for each element, ``count`` of which have a label; or its own mean."""
+    if loss.dim() == 0:
+        return loss
+    return loss.mean() if count is None else loss.sum() / count
 
 
 def share_of_ranks(count: Tensor) -> Tensor:

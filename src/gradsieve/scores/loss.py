@@ -27,6 +27,7 @@ MODULES: dict[type[nn.Module], tuple[Criterion, tuple[str, ...]]] = {
     nn.HuberLoss: (F.huber_loss, ("delta",)),
     nn.SmoothL1Loss: (F.smooth_l1_loss, ("beta",)),
 }
+LABEL_LOSSES = (F.cross_entropy, F.nll_loss)  # these leave out elements labelled -100 unless told another number
 # These compare outputs and targets element by element; torch would broadcast other shapes without a word.
 ELEMENTWISE = (F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)
 
@@ -76,11 +77,23 @@ def unpack(criterion: Criterion) -> tuple[Criterion, dict[str, Any]]:
     return criterion, {}
 
 
+def ignored_label(criterion: Criterion) -> int | None:
+    """The class label that a criterion leaves out of its mean, where it has one."""
+    return ignored_by(*unpack(criterion))
+
+
+def ignored_by(function: Criterion, options: dict[str, Any]) -> int | None:
+    if "ignore_index" in options:
+        return options["ignore_index"]
+    if any(function is known for known in LABEL_LOSSES):
+        return -100
+    return getattr(function, "ignore_index", None)
+
+
 def labelled(function: Criterion, targets: Tensor, options: dict[str, Any]) -> Tensor | None:
-    """Which elements carry a class label, for cross-entropy with class targets; None where all count."""
-    if function is not F.cross_entropy or targets.is_floating_point():
-        return None
-    return targets != options.get("ignore_index", -100)
+    """Which elements carry a class label, where a loss ignores one and targets are classes; None where all count."""
+    ignored = None if targets.is_floating_point() else ignored_by(function, options)
+    return None if ignored is None else targets != ignored
 
 
 def check_rows(function: Criterion, outputs: Tensor, targets: Tensor) -> None:
@@ -116,8 +129,10 @@ def name_wrong_label(
 ) -> None:
     """Say which label is out of range. Asked only when torch has failed: the check would read from the device."""
     counted = labelled(function, targets, options)
-    outside = None if counted is None else counted & ((targets < 0) | (targets >= outputs.shape[1]))
-    if outside is None or not outside.any():
+    if counted is None or outputs.dim() < 2:
+        return
+    outside = counted & ((targets < 0) | (targets >= outputs.shape[1]))
+    if not outside.any():
         return
     place, classes = outside.nonzero()[0].tolist(), outputs.shape[1]
     value = int(targets[tuple(place)])

@@ -27,10 +27,11 @@ from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
 from gradsieve.estimators.fitting import Plan, start
 from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.frame import Frame
-from gradsieve.files.model_folder import Design, Model, about, check_new, save_model, saved_summary
+from gradsieve.files.model_folder import Design, Model, about, check_new, read_content, save_model, saved_summary
 from gradsieve.files.targets import given_targets
 from gradsieve.method import Method
 from gradsieve.methods import METHODS
+from gradsieve.ranks.together import differences
 from gradsieve.registry import unknown
 from gradsieve.selection import keep_first
 from gradsieve.streams.feed import BlockFeed
@@ -43,7 +44,7 @@ from gradsieve.training.auto_rate import PICK, read_pick
 from gradsieve.training.files import write_json, write_tensors
 from gradsieve.training.folder import RunFolder, check_same
 from gradsieve.training.interrupt import stop_request
-from gradsieve.training.loop import reproducible
+from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import choose_device
 
 FIT = "fit"  # the folder of a fit that is not finished
@@ -87,15 +88,15 @@ def fit_stream(
     **options: Any,  # of the plan
 ) -> dict[str, Any]:
     """Fit a network to the rows of files as they pass; returns a summary."""
-    if resume and (out / "model.json").exists():
-        shutil.rmtree(out / FIT, ignore_errors=True)  # killed between the last file and this
-        return saved_summary(out)
     began = time.monotonic()
     check_names(options["method"], drop_rate, bad_rows)
     header = Frame(shards.path, dict.fromkeys(shards.columns, np.empty(0)))
     names, inputs, words = header.roles(targets, ignore, categorical)
     settings = {**options, "drop_rate": drop_rate, "hidden": list(hidden)}
-    folder = find_folder(out, StreamFit(shards.sha256, names, inputs, words, task, bad_rows, settings), resume)
+    fit = StreamFit(shards.sha256, names, inputs, words, task, bad_rows, settings)
+    if resume and (out / "model.json").exists():
+        return finished(out, fit)
+    folder = find_folder(out, fit, resume)
     note = few(note)
     known = survey(shards, names, inputs, words, task, options["seed"], bad_rows, note)
     plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=first_rate(drop_rate), **options)
@@ -117,7 +118,7 @@ def fit_stream(
         with reproducible(plan.seed, trainer.feed.device), stop_request() as stop:
             trainer.restore()
             trainer.train(stop, tell)
-        summary = finish(trainer, design, sample, pick, out)
+        summary = finish(trainer, design, sample, pick, out, fit)
         shutil.rmtree(folder.path, ignore_errors=True)
         return summary
     finally:
@@ -136,7 +137,9 @@ def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample
     return trainer
 
 
-def finish(trainer: StreamTrainer, design: Design, sample: Part, pick: RatePick | None, out: Path) -> dict[str, Any]:
+def finish(
+    trainer: StreamTrainer, design: Design, sample: Part, pick: RatePick | None, out: Path, fit: StreamFit
+) -> dict[str, Any]:
     """Judge every row, and write the folder; returns the summary."""
     plan, feed, encoder = trainer.plan, trainer.blocks, trainer.blocks.encoder
     networks, ledger = [network.cpu().eval() for network in trainer.networks], trainer.ledger.cpu()
@@ -164,7 +167,7 @@ def finish(trainer: StreamTrainer, design: Design, sample: Part, pick: RatePick 
     books = {"ledger_sha256": write_tensors(out / "ledger.safetensors", ledger.tensors())}
     model = Model(encoder.targets, encoder.columns, 0, CLIP, design, networks)
     rows = listed_rows(feed.shards, encoder, networks, scores, kept)
-    save_model(out, model, {**about(summary, plan), **books}, rows, is_ours=True)
+    save_model(out, model, {**about(summary, plan), **books, "stream": fit.to_json()}, rows, is_ours=True)
     return {**summary, "method": plan.method, "drop_rate": plan.used_rate, "seed": plan.seed, "out": str(out)}
 
 
@@ -182,6 +185,16 @@ def check_method(method: Method) -> None:
     chosen = method.epoch_rows(lambda network: outputs, [nn.Identity()] * method.networks, outputs[:, 0].long(), 0.5)
     if method.balanced or chosen is not None:
         raise InputError(f"{type(method).__name__} looks at all rows at once, which a stream does not have in memory.")
+
+
+def finished(out: Path, fit: StreamFit) -> dict[str, Any]:
+    """The summary of a folder that holds this very fit, done."""
+    theirs, ours = read_content(out).get("stream"), fit.to_json()
+    if theirs != ours:
+        how = differences(theirs, ours) if isinstance(theirs, dict) else "one that was not streamed"
+        raise RunFolderError(f"{out} holds another fit ({how}). Choose another --out.")
+    shutil.rmtree(out / FIT, ignore_errors=True)  # killed between the last file and this
+    return saved_summary(out)
 
 
 def find_folder(out: Path, fit: StreamFit, resume: bool) -> RunFolder:

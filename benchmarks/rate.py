@@ -1,18 +1,19 @@
 """Choosing the drop rate without knowing the corruption: what "auto" and other criteria pick, and what that costs.
 
-    python benchmarks/rate.py --data-dir data --jobs 14        # everything: about three hours of one core
+    python benchmarks/rate.py --data-dir data --jobs 12        # everything: three to four hours of one core
     python benchmarks/rate.py --sets digits --seeds 0          # a part of it
     python benchmarks/rate.py --show                           # the tables of what there is
     python benchmarks/rate.py --show --into docs/unknown-rate.md
     python benchmarks/rate.py --cost 10000 100000              # what "auto" costs, nothing else
 
-A cell is a set, a corruption, a rate and a seed. In each, six networks, drop rates 0 to 0.5, are trained on some of the
-rows. Every criterion picks one by the others, which are as corrupted; its regret is how far that one is below the best
-of the six on clean test rows. "auto" picks by the same networks, as far as it lets them run
+A cell is a set, a corruption, a rate and a seed. In each, "auto" races its candidates
 (``gradsieve.estimators.auto_rate``), and its run on all rows stands beside that at the true rate and beside Standard.
-The truth is used here alone.
+Then the first network of every candidate is trained to the end: six, drop rates 0 to 0.5. Every criterion picks one by
+the rows that these have not seen, which are as corrupted; its regret is how far that one is below the best of the six
+on clean test rows. The truth is used here alone.
 
 One JSON file a cell in the folder ``--out``. Cells that are there are not run again, and one that fails stops no other.
+Killed, a run loses the cells that are under way, and the same command goes on with the rest.
 ``--data-dir`` holds the tables as CSV files and MNIST's four files, as they come; digits and landmarks need none.
 """
 
@@ -25,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: cells run side by
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cache
@@ -38,12 +39,10 @@ import torch
 from numpy.typing import NDArray
 from rate_tables import insert, markdown
 
-from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose, estimate_rate
+from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose
 from gradsieve.choosing import RATES
-from gradsieve.choosing.judge import median_residuals
-from gradsieve.choosing.rates import RUNGS, RatePick, pick_rate
+from gradsieve.choosing.rates import RatePick, part_count, pick_rate
 from gradsieve.choosing.sharpen import equally_sure
-from gradsieve.choosing.vote import cast, read_rows, tally
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.auto_rate import line_up
 from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
@@ -71,14 +70,15 @@ class Bench:
     epochs: int = 40
     learning_rate: float = 1e-3
     target: str = ""  # of a table; none: the last column
+    seconds: int = 17  # that a cell takes, about
 
 
 BENCHES = {
-    "digits": Bench("digits"),
-    "digits-cnn": Bench("digits", "cnn", epochs=30),
+    "digits": Bench("digits", seconds=24),
+    "digits-cnn": Bench("digits", "cnn", epochs=30, seconds=33),
     "mnist": Bench("mnist", rows=4000, epochs=15),
-    "mnist-cnn": Bench("mnist", "cnn", rows=4000, epochs=10),
-    "landmarks": Bench("landmarks", "cnn", rows=2000, epochs=20, learning_rate=3e-3),
+    "mnist-cnn": Bench("mnist", "cnn", rows=4000, epochs=10, seconds=20),
+    "landmarks": Bench("landmarks", "cnn", rows=2000, epochs=20, learning_rate=3e-3, seconds=42),
     "power_plant": Bench("table"),
     "kin8nm": Bench("table"),
     "naval_propulsion": Bench("table", target="gt_compressor_decay,gt_turbine_decay"),
@@ -220,33 +220,18 @@ CRITERIA: dict[Task, dict[str, Criterion]] = {
 FIXED = {"fixed 0.2": 2, "fixed 0.3": 3, "Standard": 0}  # places in RATES
 
 
-class Replay:
-    """A candidate that has run already: "auto" sees what it would have seen."""
-
-    def __init__(self, answers: dict[float, NDArray]) -> None:
-        self.answers, self.share = answers, 0.0
-
-    def train(self, share: float) -> None:
-        self.share = share
-
-    def predict(self) -> NDArray:
-        return self.answers[self.share]
-
-
 def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     """Everything about a cell."""
     problem = make_problem(cell, data)
     start, voters = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
-    given, seen, tests = problem.targets_at(True)[voters], {}, []  # what each rate says at each rung
-    for rate in RATES:
-        runner, seen[rate] = start(rate), {}
-        for share, _ in RUNGS:
-            runner.train(share)
-            seen[rate][share] = runner.predict()
-        tests.append(problem.test(runner.trainer.networks))
-    last = np.stack([seen[rate][1.0] for rate in RATES])
-    picks = {name: criterion(last, given) for name, criterion in CRITERIA[data.task].items()}
-    pick = pick_rate(lambda rate: Replay(seen[rate]), given, seed=cell.seed)
+    six = {rate: start(rate) for rate in RATES}
+    spares_time = part_count(len(problem.inputs)) == 1
+    pick = pick_rate(six.__getitem__, problem.targets_at(True)[voters], seed=cell.seed, spares_time=spares_time)
+    firsts = [six[rate].parts[0] for rate in RATES]
+    for first in firsts:
+        first.train(1.0)
+    answers, given = np.stack([first.predict() for first in firsts]), problem.targets_at(True)[firsts[0].voters.numpy()]
+    picks = {name: criterion(answers, given) for name, criterion in CRITERIA[data.task].items()}
     picks["auto, among the six"] = RATES.index(pick.winner)
 
     @cache
@@ -261,7 +246,7 @@ def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     return {
         **vars(cell),
         "task": data.task,
-        "test_of_rate": tests,
+        "test_of_rate": [problem.test(first.trainer.networks) for first in firsts],
         "picks": picks | FIXED,
         "known": whole(cell.rate)[0],
         "standard": whole(0.0)[0],
@@ -269,20 +254,6 @@ def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
         "winner": whole(pick.winner)[0],
         "pick": pick.to_json(),
         "moved": moved(problem, whole(cell.rate)[1]),
-        "rungs": [rung(np.stack([seen[rate][share] for rate in RATES]), given) for share, _ in RUNGS],
-    }
-
-
-def rung(answers: NDArray, given: NDArray) -> dict[str, Any]:
-    """What the voting rows say about all six at once, so that other rules can be tried on it."""
-    scaled, rows = read_rows(answers, given)
-    weights = np.ones(len(rows))
-    vote = tally(cast(scaled, rows, weights), weights, len(scaled), "none")
-    return {
-        "margins": vote.margins.round(5).tolist(),
-        "errors": vote.errors.round(5).tolist(),
-        "residuals": [] if rows.ndim == 1 else median_residuals(scaled, rows, weights).tolist(),
-        "estimates": [estimate_rate(each, given) for each in answers],
     }
 
 
@@ -309,8 +280,17 @@ def run(cell: Cell, folder: Path | None, out: Path) -> str:
     )
 
 
+def by_urgency(cells: Iterable[Cell], folder: Path | None) -> list[Cell]:
+    """Should the run be cut off: classes first, later seeds first, long cells first."""
+
+    def place(cell: Cell) -> tuple[bool, int, int]:
+        return load(cell.data, folder).task != "classification", -cell.seed, -BENCHES[cell.data].seconds
+
+    return sorted(cells, key=place)
+
+
 def cells(options: argparse.Namespace) -> Iterator[Cell]:
-    """Seed after seed, so that a part of the run is a smaller whole."""
+    """All that is wanted."""
     for seed in options.seeds:
         for name in options.sets:
             bench = BENCHES[name]
@@ -374,7 +354,7 @@ def main() -> None:
         return
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.show:
-        run_all(list(cells(options)), options)
+        run_all(by_urgency(cells(options), options.data_dir), options)
     lines = [json.loads(path.read_text()) for path in sorted(options.out.glob("*.json"))]
     chosen = [
         line

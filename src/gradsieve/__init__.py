@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gradsieve.choosing.vote import Choice, choose
     from gradsieve.corruptions import CORRUPTIONS
     from gradsieve.data import DATASETS
+    from gradsieve.dropin.find_rate import find_drop_rate
     from gradsieve.dropin.robust_loss import RobustLoss
     from gradsieve.dropin.robust_step import robust_step
     from gradsieve.errors import GradsieveError
@@ -45,6 +46,7 @@ _PLACES = {
     "Run": "gradsieve.training.run",
     "choose": "gradsieve.choosing.vote",
     "estimate_rate": "gradsieve.choosing.estimate",
+    "find_drop_rate": "gradsieve.dropin.find_rate",
     "keep_smallest": "gradsieve.selection",
     "loss_gradient_norm": "gradsieve.scores.loss_gradient",
     "make_run": "gradsieve.training.run",
@@ -71,6 +73,7 @@ __all__ = [
     "Run",
     "choose",
     "estimate_rate",
+    "find_drop_rate",
     "keep_smallest",
     "loss_gradient_norm",
     "make_run",

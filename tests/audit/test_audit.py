@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
@@ -45,6 +46,7 @@ def test_classes_are_confused_with_the_next(digits):
     assert sum(each["flagged"] for each in found) == audit.flagged.sum()
     # A label that was made the next one is, most often, the one before.
     assert all(next(iter(each["suggested"])) == str((number - 1) % 10) for number, each in enumerate(found))
+    assert not any(each["name"] in each["suggested"] for each in found)  # nobody confuses a class with itself
     assert not any(each["warning"] for each in found)
 
 
@@ -195,7 +197,12 @@ def test_repaired_changes_flagged_rows_and_no_other(digits, table):
     _, given, true, audit = table
     targets = audit.repaired(given)
     assert (targets[~audit.flagged] == given[~audit.flagged]).all()
-    assert (targets[audit.flagged] == audit.suggested[audit.flagged]).all()
+    is_off = audit.off & audit.flagged[:, None]
+    assert (targets[is_off] == audit.suggested[is_off]).all()
+    some_off = is_off.any(1, keepdims=True) & ~is_off  # an output that is right stays
+    assert (targets[some_off] == given[some_off]).all()
+    with pytest.raises(InputError, match="3 targets of a row were audited"):
+        audit.repaired(given[:, 0])
 
 
 def test_frames_are_cleaned_as_frames(digits):
@@ -204,6 +211,16 @@ def test_frames_are_cleaned_as_frames(digits):
     frame = pandas.DataFrame(X, index=np.arange(len(X)) + 1000)
     kept = audit.clean(frame)
     assert kept.index.tolist() == (np.flatnonzero(~audit.flagged) + 1000).tolist()
+
+
+def test_tensors_and_sparse_matrices_stay_what_they_are(digits):
+    X, _, _, audit = digits
+    kept = X[~audit.flagged]
+    assert torch.equal(audit.clean(torch.from_numpy(X)), torch.from_numpy(kept))
+    sparse = pytest.importorskip("scipy.sparse")
+    assert (audit.clean(sparse.coo_array(X)).toarray() == kept).all()
+    with pytest.raises(InputError, match="array 0 is 5"):
+        audit.clean(5)
 
 
 def test_cleanlabs_arrays_are_in_the_order_of_the_source(digits):

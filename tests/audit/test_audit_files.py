@@ -54,6 +54,7 @@ def test_a_file_is_audited_by_the_command(gradsieve, homes, tmp_path):
     assert "homes.csv: " in done.out
     assert "most suspect rows" in done.out
     assert homes.read_bytes() == before
+    assert f"gradsieve report {out} --source {homes}" in done.err
 
     rows = read(out / "audit.csv")
     assert list(rows[0])[:5] == ["row", "suspicion", "flagged", "given", "suggested"]

@@ -72,9 +72,10 @@ def test_cells_are_measured_once_and_shown(rate, run, monkeypatch, tmp_path):
     line = lines["digits_pairflip_0.3_0_250_2"]
     assert line["moved"] == pytest.approx(0.3)
     assert len(line["test_of_rate"]) == 6
-    assert [len(rung["estimates"]) for rung in line["rungs"]] == [6, 6, 6]
+    assert line["picks"]["auto, among the six"] in range(6)
     assert "| vote |" in shown
     assert "within 1 of the true rate's run" in shown
+    assert "| clean: at most half a point below Standard | " in shown
     monkeypatch.setattr(rate, "measure", None)
     again = run()  # from the files
     assert "0 of 2 cells to run" in again
@@ -83,7 +84,7 @@ def test_cells_are_measured_once_and_shown(rate, run, monkeypatch, tmp_path):
 
 
 def test_what_auto_picks_is_what_the_estimators_would(rate, run, tmp_path):
-    """The six networks of a cell run once, and "auto" sees no more of them than in a race of its own."""
+    """The candidates of a cell run once, and "auto" sees no more of them than in a race of its own."""
     run()
     cell = rate.Cell("digits", "pairflip", 0.3, 0, 250, 2)
     problem = rate.make_problem(cell, rate.load("digits", None))
@@ -124,3 +125,27 @@ def test_real_targets_have_criteria_of_their_own(rate, monkeypatch):
     line = rate.measure(rate.Cell("landmarks", "signflip", 0.3, 0, 250, 1), data)
     assert set(rate.CRITERIA["regression"]) | set(rate.FIXED) < set(line["picks"])
     assert "R2" in "\n".join(rate.markdown([line]))
+
+
+def test_means_over_the_seeds_are_judged_like_single_runs(rate):
+    """The third of three runs misses, and does harm; their mean does neither."""
+    line = {"task": "classification", "data": "digits", "corruption": "pairflip", "rate": 0.3, "moved": 0.3}
+    line |= {"known": 0.9, "standard": 0.9, "winner": 0.9, "test_of_rate": [0.9] * 6, "picks": {"vote": 0}}
+    pick = {"rate": 0.2, "estimate": 0.3, "warning": ""}
+    runs = [line | {"auto": auto, "seed": seed, "pick": pick} for seed, auto in enumerate((0.91, 0.9, 0.87))]
+    page = "\n".join(rate.markdown(runs))
+    assert "| missed, 2 of 3 | met, 1 of 1 |" in page
+    assert "| missed, 1 of 3 are, the worst -3.000 | met, 0 of 1 are, the worst -0.667 |" in page
+    assert "| digits, pairflip 0.3, seed 2 | 0.2 | 0.870 | 0.900 | 0.900 |  |" in page
+
+
+def test_what_matters_most_is_run_first(rate):
+    cells = [
+        rate.Cell(data, "none", 0.0, seed, 250, 2)
+        for seed in range(3)
+        for data in ("landmarks", "digits", "digits-cnn")
+    ]
+    assert [(cell.seed, cell.data) for cell in rate.by_urgency(cells, None)] == [
+        *((seed, data) for seed in (2, 1, 0) for data in ("digits-cnn", "digits")),
+        *((seed, "landmarks") for seed in (2, 1, 0)),
+    ]

@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from gradsieve import estimate_rate
 from gradsieve.choosing import RATES
-from gradsieve.choosing.rates import RUNGS, RatePick, electorate, pick_rate, too_few
+from gradsieve.choosing.rates import RUNGS, RatePick, Together, electorate, pick_rate, too_few
 from gradsieve.errors import GradsieveError, InputError
 
 ROWS = 600
@@ -98,14 +99,49 @@ def test_a_pick_survives_its_file():
         RatePick.from_json({**pick.to_json(), "rate": 2})
 
 
-@pytest.mark.parametrize("rows", [200, 2500, 10_000, 100_000])
-def test_nobody_votes_on_rows_that_were_trained_on(rows):
-    trained, voters = electorate(rows, seed=0)
-    assert not set(trained.tolist()) & set(voters.tolist())
-    assert len(voters) >= len(trained) // 4
-    # Races of 3.5 candidates: 2.8 runs of all rows at most, 1.5 at 10,000 rows and 0.5 at 100,000.
-    assert 3.5 * len(trained) <= rows * {200: 2.8, 2500: 2.8, 10_000: 1.5, 100_000: 0.5}[rows]
-    assert (trained == electorate(rows, seed=0)[0]).all()
+@pytest.mark.parametrize("rows", [200, 1437, 2500, 4000, 5001, 10_000, 100_000])
+def test_nobody_votes_on_a_network_that_was_trained_on_it(rows):
+    parts = electorate(rows, seed=0)
+    for trained, voters in parts:
+        assert not set(trained.tolist()) & set(voters.tolist())
+        assert len(voters) >= len(trained) // 4
+    everybody = torch.cat([part.voters for part in parts])
+    assert len(everybody.unique()) == len(everybody)
+    assert len(parts) == max(1, min(5, 10_000 // rows))
+    assert len(parts) == 1 or len(everybody) > 0.85 * rows
+    # Races of 3.5 candidates, in runs of all rows.
+    cost = 3.5 * sum(len(part.trained) for part in parts) / rows
+    assert cost <= {200: 14.1, 1437: 14.1, 2500: 10.1, 4000: 4, 5001: 1.8, 10_000: 1.3, 100_000: 0.4}[rows]
+    assert (parts[0].trained == electorate(rows, seed=0)[0].trained).all()
+
+
+def test_networks_of_a_candidate_are_asked_one_after_another():
+    """Each about its own rows: the same as one network that is asked about all of them."""
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(ROWS, 1))
+    given = np.where(random.random((ROWS, 1)) < 0.3, truth + 5, truth)
+    halves = truth[: ROWS // 2], truth[ROWS // 2 :]
+
+    def pick(start):
+        return pick_rate(start, given).to_json()
+
+    alone = pick(lambda rate: Shifted(rate, truth))
+    assert pick(lambda rate: Together([Shifted(rate, half) for half in halves])) == alone
+    assert alone["winner"] == 0.3
+
+
+class Shifted:
+    """A candidate that is the farther off, the farther its rate is from 0.3; at no time before it is trained."""
+
+    def __init__(self, rate, truth):
+        self.says, self.share = truth + 2 * abs(rate - 0.3), 0.0
+
+    def train(self, share):
+        assert share > self.share
+        self.share = share
+
+    def predict(self):
+        return self.says
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.45])

@@ -9,11 +9,18 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.model_selection import train_test_split
 
 from gradsieve import RobustClassifier, RobustRegressor
-from gradsieve.choosing import RATES
+from gradsieve.choosing import RATES, rates
 from gradsieve.estimators import auto_rate, fitting
 from gradsieve.files.fit import fit_file
 
 quick = {"hidden": (64,), "epochs": 20, "learning_rate": 3e-3, "random_state": 0}
+brief = {**quick, "epochs": 5}  # where it does not matter what is picked
+
+
+@pytest.fixture
+def _two_parts(monkeypatch):
+    """Of the rows, so that a candidate is two networks: quicker than five."""
+    monkeypatch.setattr(rates, "MOST_PARTS", 2)
 
 
 def wrong_digits(share, seed=0):
@@ -32,6 +39,7 @@ def wrong_curve(share, rows=1200, outputs=2, seed=0):
     return X, given, y
 
 
+@pytest.mark.usefixtures("_two_parts")
 def test_clean_digits_lose_nothing():
     X, given, X_test, y_test = wrong_digits(0.0)
     auto, plain = (RobustClassifier(drop_rate=rate, **quick).fit(X, given) for rate in ("auto", 0.0))
@@ -51,6 +59,7 @@ def test_wrong_digits_are_noticed():
     assert auto.rate_pick_.rates == RATES
 
 
+@pytest.mark.usefixtures("_two_parts")
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_real_targets(share):
     X, given, y = wrong_curve(share)
@@ -62,6 +71,7 @@ def test_real_targets(share):
     assert (auto.drop_rate_ > 0) == (share > 0)
 
 
+@pytest.mark.usefixtures("_two_parts")
 def test_where_wrong_targets_are_almost_half_the_second_witness_helps():
     """The vote alone hardly tells rate 0 from the others here: 55 rows of 100 against 45."""
     X, given, y = wrong_curve(0.45, rows=1500, outputs=1)
@@ -72,20 +82,22 @@ def test_where_wrong_targets_are_almost_half_the_second_witness_helps():
     assert auto.score(X, y) > plain.score(X, y) + 0.2
 
 
+@pytest.mark.usefixtures("_two_parts")
+@pytest.mark.filterwarnings("ignore:The held-out rows cannot tell")
 def test_a_pick_is_a_function_of_the_rows_and_the_seed_and_nothing_else():
     X, given, _ = wrong_curve(0.2, rows=300)
     shuffle = np.random.default_rng(1).permutation(len(X))
-    small = {**quick, "epochs": 6}
-    models = [RobustRegressor(drop_rate="auto", **small).fit(X[order], given[order]) for order in (..., ..., shuffle)]
+    models = [RobustRegressor(drop_rate="auto", **brief).fit(X[order], given[order]) for order in (..., ..., shuffle)]
     first = models[0]
     for other in models[1:]:
         assert other.rate_pick_.to_json() == first.rate_pick_.to_json()
         np.testing.assert_array_equal(other.predict(X), first.predict(X))
 
 
+@pytest.mark.filterwarnings("ignore:The held-out rows cannot tell")
 def test_the_final_network_is_the_one_that_the_chosen_rate_gives():
     X, given, _ = wrong_curve(0.3, rows=400)
-    auto = RobustRegressor(drop_rate="auto", **quick).fit(X, given)
+    auto = RobustRegressor(drop_rate="auto", **brief).fit(X, given)
     known = clone(auto).set_params(drop_rate=auto.drop_rate_).fit(X, given)
     np.testing.assert_array_equal(auto.predict(X), known.predict(X))
     assert known.rate_pick_ is known.rate_choice_ is known.rate_interval_ is None
@@ -112,7 +124,7 @@ def test_a_method_that_drops_nothing_has_nothing_to_choose(recwarn):
 def test_with_early_stopping_two_networks_and_weights(settings):
     X, given, _ = wrong_curve(0.3, rows=400)
     weights = {"sample_weight": np.arange(400) % 3} if settings.pop("sample_weight", False) else {}
-    model = RobustRegressor(drop_rate="auto", **{**quick, **settings}).fit(X, given, **weights)
+    model = RobustRegressor(drop_rate="auto", **{**brief, **settings}).fit(X, given, **weights)
     assert model.rate_pick_.winner in RATES
     assert np.isfinite(model.predict(X)).all()
 
@@ -131,6 +143,7 @@ def test_many_rows_are_fitted_for_few(monkeypatch):
     assert visited == [7_200] * 6
 
 
+@pytest.mark.usefixtures("_two_parts")
 def test_a_file_of_ones_own(tmp_path):
     X, given, _ = wrong_curve(0.3, rows=400, outputs=1)
     table = np.column_stack([X, given])

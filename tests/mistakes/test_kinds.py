@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradsieve.mistakes import kinds, scatter
-from gradsieve.mistakes.kinds import common_order, explain, learn_kinds
+from gradsieve.mistakes.kinds import KINDS, common_order, explain, learn_kinds, named_alone
 from gradsieve.mistakes.scatter import off_outputs, residual_scale
 
 NOISE = 0.05
@@ -155,3 +155,17 @@ def test_a_network_that_knows_its_rows_by_heart_still_leaves_a_scale():
     scale = residual_scale(given, given, np.ones(100, dtype=bool))
     assert (scale > 0.01).all()
     assert (residual_scale(np.zeros((5, 2)), np.zeros((5, 2)), np.zeros(5, dtype=bool)) > 0).all()
+
+
+def test_one_output_that_is_off_is_explained_by_itself(rows):
+    random, expected, given = rows
+    expected, given = expected + 3, given + 3
+    given[:20, 4] *= -1
+    given[20:40, 7] *= 10
+    given[40:60, 2] += random.uniform(4, 30, size=20)
+    given[60:80] = random.uniform(-9, 9, size=(20, 10))
+    found, off = explain(given, expected), off_outputs(given, expected, np.full(10, NOISE))
+    named = np.array(KINDS)[named_alone(given, expected, found.number, off, found.odds > 0)]
+    truth = np.repeat(["sign flipped", "scaled", "random", "random"], 20)
+    assert (named[:80] == truth).mean() > 0.9
+    assert (named[80:] == np.array(KINDS)[found.number[80:]]).all()  # not flagged: left as it was

@@ -3,16 +3,20 @@
 The ranks are this file, run as a script. Each goes through all runs and saves what it found.
 """
 
+import shutil
 import sys
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from gradsieve.choosing import rates
 from gradsieve.methods import METHODS
+from gradsieve.training import auto_rate
 from gradsieve.training.loop import train
 from gradsieve.training.run import make_run
 
@@ -88,11 +92,13 @@ def outcome(result):
         "ledger": result.ledger.tensors(),
         "history": [{name: record[name] for name in names if name in record} for record in result.history],
         "ranks": result.summary.get("ranks"),
+        "pick": result.summary.get("pick"),
     }
 
 
 def main(rank, folder):
     torch.set_num_threads(1)
+    rates.MOST_PARTS = 2  # networks of a candidate: as good as five to see that ranks agree
     for world in WORLDS:
         if rank >= world:
             continue
@@ -106,9 +112,25 @@ def main(rank, folder):
             found[name] = outcome(train(run, out))
             if out is not None:  # finished: every rank reads it
                 assert outcome(train(run, out, resume=True))["history"] == found[name]["history"]
+            if name == "unknown rate":
+                found["killed after its pick"] = outcome(
+                    go_on(run, out, Path(folder, f"begun of {world}"), rank, world)
+                )
         torch.save(found, Path(folder, f"{rank} of {world}.pt"))
         if world > 1:
             dist.destroy_process_group()
+
+
+def go_on(run, done, begun, rank, world):
+    """The run from the pick of one that is done, as if it had been killed before its first step."""
+    if rank == 0:
+        begun.mkdir()
+        for name in ("config.json", "pick.json"):
+            shutil.copy(done / name, begun / name)
+    if world > 1:
+        dist.barrier()
+    with mock.patch.object(auto_rate, "pick_rate", side_effect=AssertionError("there is a pick already")):
+        return train(run, begun, resume=True)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +180,18 @@ def test_the_merged_ledger_and_counts_are_those_of_one_process(name, alone, toge
             assert record.get("kept_share_of_class") == wanted.get("kept_share_of_class")
             assert record["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
             assert record["test"] == pytest.approx(wanted["test"], abs=1e-5)
+
+
+def test_ranks_pick_the_drop_rate_of_one_process(alone, together):
+    expected = alone["unknown rate"]["pick"]
+    for rank in together:
+        found = rank["unknown rate"]["pick"]
+        assert (found["rate"], found["winner"]) == (expected["rate"], expected["winner"])
+        assert found["margins"] == pytest.approx(expected["margins"], abs=1e-4)
+        assert found == together[0]["unknown rate"]["pick"]
+        begun = rank["killed after its pick"]
+        assert begun["pick"] == found
+        assert all(begun["weights"][key].equal(each) for key, each in rank["unknown rate"]["weights"].items())
 
 
 def test_local_batchnorm_leaves_all_ranks_alike_and_is_said(together):

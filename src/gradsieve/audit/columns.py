@@ -73,7 +73,10 @@ def by_class(audit: Audit) -> list[dict[str, Any]]:
                 "kept_share": float(share),
                 "flagged": int(flagged[place]),
                 "suggested": {
-                    audit.names[other]: int(confusion[place, other]) for other in others if confusion[place, other]
+                    audit.names[other]: int(confusion[place, other])
+                    for other in others
+                    if confusion[place, other]
+                    and other != place  # learnt by heart in the end, against its label before
                 },
                 "warning": warning(name, float(share), float(overall)),
             }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,14 @@ from gradsieve.files.model_folder import check_new
 
 
 def audit_command(
-    source: Path, out: Path | None, clean: Path | None, repair: Path | None, *, targets: Sequence[str], **options: Any
+    source: Path,
+    out: Path | None,
+    clean: Path | None,
+    repair: Path | None,
+    *,
+    targets: Sequence[str],
+    note: Callable[[str], None] = lambda text: None,
+    **options: Any,
 ) -> Audit:
     """Audit, and write what was asked for. What could not be written is found before anything is trained."""
     is_run = (source / "config.json").is_file()
@@ -34,8 +42,16 @@ def audit_command(
         check_absent(copy)
         if source.suffix.lower() != ".csv" or not copy.parent.is_dir():
             raise InputError(f"{copy} cannot be written: --clean and --repair copy a CSV into a folder that is there.")
-    audit = audit_run(source) if is_run else audit_file(source, targets, **options)
+    audit = audit_run(source) if is_run else audit_file(source, targets, note=note, **options)
     write_audit(audit, folder)
     for copy in copies:
         clean_file(audit, source, copy, targets, repair=copy == repair)
+    note(f"every row is in {folder / 'audit.csv'}; gradsieve report {shown(folder, source, is_run)} makes a page of it")
     return audit
+
+
+def shown(folder: Path, source: Path, is_run: bool) -> str:
+    """What the report is to be given, as a shell reads it: a run has its audit in itself, unless told otherwise."""
+    if is_run:
+        return shlex.quote(str(source if folder == source / "audit" else folder))
+    return shlex.join([str(folder), "--source", str(source)])

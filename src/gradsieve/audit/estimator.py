@@ -23,17 +23,16 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
     if not hasattr(fitted, "row_scores_"):
         raise InputError(f"This {name} is not fitted yet. Call fit(X, y) first, then audit the same X and y.")
     targets: NDArray[Any] = np.asarray(y)
-    if len(targets) != len(fitted.row_scores_):
-        raise InputError(
-            f"y has {len(targets)} rows, but this {name} was fitted to {len(fitted.row_scores_)}. Give the X and y "
-            "that it was fitted to: an audit is of the rows that were trained on."
-        )
+    for what, rows in (("y", targets), ("X", X)):
+        check_length(what, rows, fitted)
     if fitted._task == "classification":
         names = tuple(str(each) for each in classifier.classes_)
         given, outputs = class_numbers(targets.ravel(), classifier.classes_), classifier.predict_proba(X)
     else:
         given = targets.astype(np.float64).reshape(len(targets), -1)
-        names, outputs = output_names(y, given.shape[1]), fitted.predict(X).reshape(given.shape)
+        names, outputs = output_names(y, given.shape[1]), fitted.predict(X).reshape(len(given), -1)
+        if outputs.shape != given.shape:
+            raise InputError(f"y has {given.shape[1]} targets, but this {name} was fitted to {outputs.shape[1]}.")
     return judge(
         fitted._task,
         names,
@@ -46,6 +45,15 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         run=name,
         most=fitted.drop_rate_ if fitted.drop_rate == LEARN else 1.0,
     )
+
+
+def check_length(what: str, rows: Any, fitted: RobustClassifier | RobustRegressor) -> None:
+    length, fitted_to = rows.shape[0] if hasattr(rows, "shape") else len(rows), len(fitted.row_scores_)
+    if length != fitted_to:
+        raise InputError(
+            f"{what} has {length} rows, but this {type(fitted).__name__} was fitted to {fitted_to}. Give the X and y "
+            "that it was fitted to: an audit is of the rows that were trained on."
+        )
 
 
 def output_names(y: Any, outputs: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 import torch
 
 from gradsieve.audit.judging import judge, mean_scores, read_outputs
-from gradsieve.audit.repair import repaired
+from gradsieve.audit.repair import repaired, replaced
 from gradsieve.audit.result import Audit
 from gradsieve.audit.writing import whole_file
 from gradsieve.data import Rows, Task
 from gradsieve.data.table import read_csv
 from gradsieve.errors import InputError
+from gradsieve.estimators.decorrelating import decorrelation
 from gradsieve.estimators.fitting import DROP_RATE, make_trainer, mean_outputs
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.rows import canonical_order
@@ -48,6 +50,8 @@ def audit_file(
     ``drop_rate="learn"`` drops as many rows as seem wrong on the way; "auto" lets held-out rows choose the share.
     """
     prepared = prepare(data, targets, task, ignore, categorical, note)
+    if prepared.targets.task == "regression":
+        prepared = decorrelated(prepared)
     learns = drop_rate == LEARN
     options = {"method": method, "epochs": epochs, "seed": seed, "device": device, "learns_rate": learns}
     plan, _, make_network = plan_fit(prepared, DROP_RATE if learns else drop_rate, note, **options)
@@ -76,6 +80,13 @@ def audit_file(
         most=1.0 if trainer.learnt_rate is None else trainer.learnt_rate,
         **row_names(prepared),
     )
+
+
+def decorrelated(prepared: Prepared) -> Prepared:
+    """Amounts are learnt from inputs without their correlations: before a network has found what lies between columns
+    that go together, it learns wrong amounts."""
+    found = decorrelation(prepared.inputs)
+    return replace(prepared, inputs=found.apply(prepared.inputs)) if found else prepared
 
 
 def row_names(prepared: Prepared) -> dict[str, Any]:
@@ -118,9 +129,10 @@ def clean_file(audit: Audit, source: Path, out: Path, targets: Sequence[str], *,
 
 
 def new_cells(audit: Audit, cells: Any) -> Any:
-    """The cells of the targets (N, targets), those of flagged rows as the network would have them."""
+    """The cells of the targets (N, targets), those that are off in flagged rows as the network would have them."""
     if audit.task == "classification":
         return repaired(audit, cells[:, 0])[:, None]
-    found = cells.copy()
-    found[audit.flagged] = [[repr(float(value)) for value in row] for row in audit.suggested[audit.flagged]]
+    found, suggested = cells.copy(), audit.suggested[audit.flagged]
+    texts = np.array([[repr(float(value)) for value in row] for row in suggested], dtype=object)
+    found[audit.flagged] = np.where(replaced(audit), texts.reshape(suggested.shape), cells[audit.flagged])
     return found

@@ -13,7 +13,7 @@ from gradsieve.audit.flags import rank_classes, rank_targets
 from gradsieve.audit.result import Audit
 from gradsieve.audit.suspicion import ranks, suspicion
 from gradsieve.data import Task
-from gradsieve.mistakes.kinds import KINDS, explain
+from gradsieve.mistakes.kinds import KINDS, explain, named_alone
 from gradsieve.mistakes.scatter import off_outputs, residual_scale
 from gradsieve.mistakes.share import score as loss_layer_score
 from gradsieve.training.ledger import Ledger
@@ -77,9 +77,10 @@ def judge(
     off = kind = None
     if explained is not None:
         off = off_outputs(given, answers.suggested, residual_scale(given, answers.suggested, ~flagged))
+        number = named_alone(given, answers.suggested, explained.number, off, flagged)
         words = np.array([*KINDS, ""], dtype=object)
-        kind = words[np.where(flagged, explained.number, np.int8(-1))]
-        del explained
+        kind = words[np.where(flagged, number, np.int8(-1))]
+        del explained, number
     return Audit(
         task=task,
         names=names,

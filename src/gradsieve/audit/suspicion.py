@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.floating[Any]]
 
+SHARPNESS = 4  # a score of classes is at most about twice the threshold: 0.94 then, and not two thirds
+
 
 def by_suspicion(scores: Array) -> NDArray[np.int64]:
     """Row indices, the largest score first, ties by index; rows without a score (NaN) come last."""
@@ -26,12 +28,13 @@ def ranks(scores: Array) -> NDArray[np.integer[Any]]:
 def suspicion(scores: Array, flagged: int) -> NDArray[np.float64]:
     """Scores (N,), not negative, as numbers in [0, 1] in the same order: the ``flagged`` largest get 0.5 and more.
 
-    It is score / (score + threshold), the threshold half way between the last row that is flagged and the first that
-    is not. A row without a score (NaN) is not suspect.
+    It is 1 / (1 + (threshold / score)^4), the threshold half way between the last row that is flagged and the first
+    that is not. A row without a score (NaN) is not suspect.
     """
     between = threshold(scores, flagged)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         found = np.divide(between, scores, dtype=np.float64)
+        found **= SHARPNESS
         found += 1
         np.reciprocal(found, out=found)  # in place: there may be many rows
     found[scores == np.inf] = 1.0

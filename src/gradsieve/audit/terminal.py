@@ -35,6 +35,7 @@ def parts(audit: Audit, rows: int) -> Iterator[Table | Text]:
         summary = audit.summary()
         yield pairs_table("kind of error", summary["kinds"])
         if len(audit.names) > 1:
+            yield Text("")
             yield pairs_table("output that is off", summary["off"])
     yield Text("")
     yield row_table(audit, rows)

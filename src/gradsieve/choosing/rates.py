@@ -30,6 +30,8 @@ LEAST_ROWS = 200  # a fifth of fewer is no electorate
 ENOUGH = 45  # times the square root of the rows: so many take part, all of them up to 2,025 rows
 VOTERS = 0.2  # of those
 MOST_VOTERS = 5_000
+MOST_PARTS = 5  # networks of a candidate, each with voters of its own,
+PARTED_ROWS = 10_000  # and no more than this divided by the rows: one from 5,001 rows on
 INTERVAL = (5, 95)  # percentiles
 
 
@@ -102,15 +104,44 @@ def too_few(rows: int) -> RatePick:
     )
 
 
-def electorate(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+class Part(NamedTuple):
+    """Of an electorate."""
+
+    trained: torch.Tensor  # the rows that a network learns from,
+    voters: torch.Tensor  # and those that it is asked about
+
+
+def electorate(rows: int, seed: int) -> list[Part]:
     """Which rows candidates are trained on, and which vote; a sample where there are many.
 
-    A vote costs far less than an epoch, so rows that are not in the sample vote as well.
+    A vote costs far less than an epoch, so rows that are not in the sample vote as well. Of few rows more vote than one
+    network leaves: a candidate is then several networks, and each row votes on one that did not see it.
     """
     order = torch.randperm(rows, generator=seeds.generator(seed, "electorate"))
-    sample = min(rows, int(ENOUGH * rows**0.5))
+    sample, parts = min(rows, int(ENOUGH * rows**0.5)), part_count(rows)
     trained = sample - part(VOTERS, sample)
-    return order[:trained], order[trained : trained + MOST_VOTERS]
+    voters = min(rows - trained, rows // parts)
+    turned = (order.roll(number * voters) for number in range(parts))
+    return [Part(each[:trained], each[rows - voters :][:MOST_VOTERS]) for each in turned]
+
+
+def part_count(rows: int) -> int:
+    """How many networks a candidate is made of."""
+    return max(1, min(MOST_PARTS, PARTED_ROWS // rows))
+
+
+class Together:
+    """A candidate of several networks, one for each part of an electorate."""
+
+    def __init__(self, parts: Sequence[Candidate]) -> None:
+        self.parts = parts
+
+    def train(self, share: float) -> None:
+        for each in self.parts:
+            each.train(share)
+
+    def predict(self) -> NDArray:
+        return np.concatenate([each.predict() for each in self.parts])
 
 
 def pick_rate(
@@ -120,14 +151,22 @@ def pick_rate(
     weights: ArrayLike | None = None,
     seed: int = 0,
     rates: Sequence[float] = RATES,
+    spares_time: bool = True,
 ) -> RatePick:
-    """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose."""
+    """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
+
+    Of classes rate 0 runs to the end, unless ``spares_time``: networks that have hardly learnt anything by the first
+    vote are judged by how sure they are, and what drops rows for no good is found out later.
+    """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
     for share, stay in RUNGS:
         vote = hold_vote(share, advance(runners, share), targets, weights, rates[0], votes)
         votes.append(vote)
-        runners = {vote.names[each]: runners[vote.names[each]] for each in neighbours(vote, stay)}
+        staying = {vote.names[each] for each in neighbours(vote, stay)}
+        if vote.given.ndim == 1 and not spares_time and rates[0] in vote.names:
+            staying.add(rates[0])
+        runners = {rate: runner for rate, runner in runners.items() if rate in staying}
     last = votes[-1]
     best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
     if len(last.names) > 1:
@@ -154,7 +193,7 @@ def hold_vote(
     has_majority = all(vote.has_majority for vote in before) and is_majority_right(stacked, given, weight)
     heard = stacked
     if given.ndim == 1:
-        heard = equally_sure(stacked, weight) if share == RUNGS[-1][0] else raise_to(stacked, POWER)
+        heard = equally_sure(stacked, weight) if before else raise_to(stacked, POWER)
     verdict = judge(heard, given, weight, has_plain=names[0] == plain, has_majority=has_majority)
     return Vote(share, names, stacked, heard, given, weight, verdict, has_majority)
 

@@ -1,8 +1,8 @@
 """Probabilities of candidates made comparable: the mean probability of the given label favours whoever is surer.
 
 A network that drops more rows learns from those it agrees with, and is surer than it should be. Squared probabilities
-take most of that away. Once training is over, all candidates are made equally sure: what is left is how often they
-agree with the rows, with less chance in it than a count of hits.
+take most of that away. After the first vote, all candidates are made equally sure: what is left is how often they agree
+with the rows, with less chance in it than a count of hits. Before wrong labels are learnt by heart, that is too alike.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 
 from gradsieve.choosing.vote import Array
 
-POWER = 2.0  # while candidates are on their way
-CONFIDENCE = 0.95  # the mean probability of the favourite, once they have arrived
+POWER = 2.0  # in the first vote
+CONFIDENCE = 0.95  # the mean probability of the favourite, in those after it
 HALVINGS = 20
 LOG_POWERS = (-3.0, 4.0)  # between which the power is looked for
 

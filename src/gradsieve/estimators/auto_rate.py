@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gradsieve import seeds
 from gradsieve.choosing import RATES
-from gradsieve.choosing.rates import LEAST_ROWS, RatePick, electorate, no_pick, pick_rate, too_few
+from gradsieve.choosing.rates import LEAST_ROWS, RatePick, Together, electorate, no_pick, part_count, pick_rate, too_few
 from gradsieve.counts import check_rate
 from gradsieve.data import Rows
 from gradsieve.errors import InputError
@@ -49,7 +49,8 @@ def choose_rate(
         return too_few(len(inputs))
     start, voters = line_up(plan, inputs, targets_at, make_network, weights)
     votes = None if weights is None else weights[voters]
-    return pick_rate(start, targets_at(True)[voters], weights=votes, seed=plan.seed)
+    spares_time = part_count(len(inputs)) == 1
+    return pick_rate(start, targets_at(True)[voters], weights=votes, seed=plan.seed, spares_time=spares_time)
 
 
 def line_up(
@@ -58,26 +59,29 @@ def line_up(
     targets_at: TargetsAt,
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
-) -> tuple[Callable[[float], Runner], NDArray[np.int64]]:
+) -> tuple[Callable[[float], Together], NDArray[np.int64]]:
     """A starter of candidates at a rate, and the rows that vote on them."""
 
     @cache
     def rows(drops: bool) -> Rows:
         return Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(drops)))
 
-    trained, voters = electorate(len(inputs), plan.seed)
     order = canonical_order(inputs, targets_at(True))
-    trained, voters = order[trained], order[voters]
+    parts = [(order[part.trained], order[part.voters]) for part in electorate(len(inputs), plan.seed)]
 
-    def start(rate: float) -> Runner:
+    def start(rate: float) -> Together:
         at_rate = replace(plan, drop_rate=rate)
-        return Runner(make_trainer(at_rate, rows(rate > 0), trained, make_network, weights), voters)
 
-    return start, voters.numpy()
+        def runner(trained: Tensor, voters: Tensor) -> Runner:
+            return Runner(make_trainer(at_rate, rows(rate > 0), trained, make_network, weights), voters)
+
+        return Together([runner(*part) for part in parts])
+
+    return start, torch.cat([voters for _, voters in parts]).numpy()
 
 
 class Runner:
-    """A candidate: one plan at work on the rows that do not vote."""
+    """A candidate on one part of the rows: a plan at work on those that do not vote."""
 
     def __init__(self, trainer: Trainer, voters: Tensor) -> None:
         self.trainer, self.voters = trainer, voters

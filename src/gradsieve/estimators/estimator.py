@@ -17,6 +17,7 @@ from gradsieve.choosing.rates import RatePick
 from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
+from gradsieve.estimators.decorrelating import Decorrelation, check_decorrelate, decorrelation
 from gradsieve.estimators.fitting import DROP_RATE, Fitted, Plan, fit_networks, mean_outputs
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.progress import lines
@@ -71,6 +72,9 @@ PARAMETERS = """
     input_clip : float, default=3.0
         Inputs are centred at their median, divided by their interquartile range, and smoothly clipped to this many
         of them, so that heavy tails do no harm. ``float("inf")`` clips nothing.
+    decorrelate : bool or "auto", default="auto"
+        Take the correlations out of the inputs before the network sees them, of at most 1,000 columns. "auto": where
+        a regressor learns its drop rate and ``module`` is None.
     early_stopping : bool, default=False
         Hold ``validation_fraction`` of the rows out, stop when their score has not improved for ``n_iter_no_change``
         epochs, and return to the best. Held-out targets are as wrong as the others, so the score is the mean loss of
@@ -131,6 +135,7 @@ class _Robust(BaseEstimator):
         schedule: str | None = None,
         ramp: int | None = None,
         input_clip: float = CLIP,
+        decorrelate: bool | Literal["auto"] = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
@@ -149,6 +154,7 @@ class _Robust(BaseEstimator):
         self.schedule = schedule
         self.ramp = ramp
         self.input_clip = input_clip
+        self.decorrelate = decorrelate
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -203,6 +209,9 @@ class _Robust(BaseEstimator):
         clip = check_clip(plain(self.input_clip))
         scale = input_scale(X, weights)
         inputs, network = scale_inputs(X, scale, clip), self._network(X.shape[1], plan.outputs)
+        by_default = self._task == "regression" and plan.learns_rate and self.module is None
+        mixed = decorrelation(inputs, weights) if check_decorrelate(self.decorrelate, by_default) else None
+        inputs = mixed.apply(inputs) if mixed else inputs
         pick = None
         if self.drop_rate == AUTO:
             pick = choose_rate(plan, inputs, targets_at, network, weights)
@@ -212,6 +221,7 @@ class _Robust(BaseEstimator):
         tell = lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None
         fitted = fit_networks(plan, inputs, targets_at(plan.used_rate > 0), network, weights, tell)
         self.input_scale_: Scale = scale
+        self.decorrelation_: Decorrelation | None = mixed
         self.modules_ = fitted.networks
         self.module_ = fitted.networks[0]
         self.drop_rate_ = fitted.drop_rate
@@ -236,6 +246,7 @@ class _Robust(BaseEstimator):
         check_is_fitted(self, "modules_")
         values = validated(self, X, reset=False, dtype=(np.float64, np.float32))
         scaled = scale_inputs(values, self.input_scale_, plain(self.input_clip))
+        scaled = self.decorrelation_.apply(scaled) if self.decorrelation_ else scaled
         # A module of the user's may not be made for double precision.
         return mean_outputs(self.modules_, scaled, self._task, self.device, exact=self.module is None)
 

@@ -54,18 +54,37 @@ class Explained(NamedTuple):
         return np.array(KINDS, dtype=object)[self.number]
 
 
-def explain(given: Array, expected: Array) -> Explained:
-    """What happened to rows with ``given`` targets (N, q) where a network ``expected`` others."""
+def explain(given: Array, expected: Array, rows: NDArray[np.intp] | None = None) -> Explained:
+    """What happened to rows with ``given`` targets (N, q) where others were ``expected``, or to ``rows`` of them."""
     # One unit for all outputs changes no kind, and squares of what is measured in it stay within bounds.
     unit = float(np.median(np.abs(some(given)), axis=0).max()) or 1.0
     kinds = learn_kinds(in_unit(some(given), unit), in_unit(some(expected), unit))
-    rows = len(given)
-    found = Explained(np.empty(rows, np.float32), np.empty(rows, np.float32), np.empty(rows, np.int8))
+    if rows is not None:
+        given, expected = given[rows], expected[rows]
+    count = len(given)
+    found = Explained(np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.int8))
     for part in parts(len(given)):
         own = explain_rows(kinds, in_unit(given[part], unit), in_unit(expected[part], unit))
         for column, values in zip(found, own, strict=True):
             column[part] = values
     return found
+
+
+def named_alone(
+    given: Array, expected: Array, number: NDArray[np.int8], off: NDArray[np.bool_], flagged: NDArray[np.bool_]
+) -> NDArray[np.int8]:
+    """(N,) the kinds of flagged rows, and of those with one output off, that no kind of all outputs explains, what
+    happened to that output."""
+    if given.shape[1] == 1:
+        return number
+    number = number.copy()
+    is_alone = flagged & (number == KINDS.index("random")) & (off.sum(1) == 1)
+    for output in range(given.shape[1]):
+        rows = np.flatnonzero(is_alone & off[:, output])
+        if len(rows):
+            alone = slice(output, output + 1)
+            number[rows] = explain(given[:, alone], expected[:, alone], rows).number
+    return number
 
 
 def in_unit(values: Array, unit: float) -> Array:

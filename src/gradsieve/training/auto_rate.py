@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gradsieve import seeds
 from gradsieve.choosing.picture import summary
-from gradsieve.choosing.rates import LEAST_ROWS, RatePick, electorate, no_pick, pick_rate, too_few
+from gradsieve.choosing.rates import LEAST_ROWS, RatePick, Together, electorate, no_pick, pick_rate, too_few
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
 from gradsieve.training.evaluate import predict_together
@@ -62,11 +62,14 @@ def choose_rate(setting: Setting, start: Start) -> RatePick:
         return no_pick()
     if rows < LEAST_ROWS:
         return too_few(rows)
-    trained, voters = electorate(rows, setting.run.seed)
-    part = on_rows(setting, trained)
-    votes = setting.data.train.targets[voters].numpy()
-    inputs = setting.data.train.inputs[voters]
-    return pick_rate(lambda rate: Runner(start(at_rate(part, rate)), inputs), votes, seed=setting.run.seed)
+    train, parts = setting.data.train, electorate(rows, setting.run.seed)
+    settings = [(on_rows(setting, part.trained), train.inputs[part.voters]) for part in parts]
+
+    def candidate(rate: float) -> Together:
+        return Together([Runner(start(at_rate(part, rate)), inputs) for part, inputs in settings])
+
+    votes = train.targets[torch.cat([part.voters for part in parts])]
+    return pick_rate(candidate, votes.numpy(), seed=setting.run.seed, spares_time=len(parts) == 1)
 
 
 def on_rows(setting: Setting, rows: Tensor) -> Setting:
@@ -80,7 +83,7 @@ def on_rows(setting: Setting, rows: Tensor) -> Setting:
 
 
 class Runner:
-    """A candidate: the run at one rate, on the rows that do not vote."""
+    """A candidate on one part of the rows: the run at one rate, on those that do not vote."""
 
     def __init__(self, trainer: Trainer, inputs: Tensor) -> None:
         self.trainer, self.inputs = trainer, inputs

@@ -1,0 +1,93 @@
+"""A drop rate for a training loop of yours: the loop trains the candidates, rows that they have not seen choose.
+
+    def fit(rate, rows):                      # your loop, as a generator
+        robust, network, optimizer = ...
+        for epoch in range(20):
+            ...                               # an epoch over these rows
+            yield lambda others: ...          # what the network says about other rows
+
+    pick = find_drop_rate(fit, targets, epochs=20)
+
+A thin face of ``gradsieve.choosing.rates``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from gradsieve import seeds
+from gradsieve.choosing.rates import LEAST_ROWS, Part, RatePick, Together, electorate, pick_rate, too_few
+from gradsieve.data.validate import check_count
+from gradsieve.errors import InputError
+from gradsieve.training.repeatable import reproducible
+
+Answer = Callable[[Tensor], Any]  # row numbers (n,) -> probabilities (n, classes) or outputs (n,) or (n, q)
+Loop = Callable[[float, Tensor], Iterator[Answer]]  # a rate, and the numbers of the rows to train on
+
+
+def find_drop_rate(
+    loop: Loop, targets: ArrayLike | Tensor, *, epochs: int, weights: ArrayLike | None = None, seed: int = 0
+) -> RatePick:
+    """The rate at which ``loop`` learns best, as far as targets that are partly wrong can tell.
+
+    ``loop(rate, rows)`` trains a network of its own on these rows and yields once an epoch, ``epochs`` times at least:
+    a function that gives probabilities (for classes) or outputs for the rows whose numbers it gets. All candidates draw
+    the same random numbers from torch's generators, whose state is afterwards what it was. ``weights``: how much each
+    row's vote counts.
+    """
+    check_count("epochs", epochs, 1)
+    given = to_array(targets)
+    if len(given) < LEAST_ROWS:
+        return too_few(len(given))
+    parts = electorate(len(given), seed)
+    voters = torch.cat([part.voters for part in parts]).numpy()
+    counts = None if weights is None else np.asarray(weights)
+    if counts is not None and counts.shape != (len(given),):
+        raise InputError(f"weights has shape {counts.shape}, but must be one number for each of {len(given)} rows.")
+    return pick_rate(
+        lambda rate: Together([Runner(loop, rate, part, epochs, seed) for part in parts]),
+        given[voters],
+        weights=None if counts is None else counts[voters],
+        seed=seed,
+        spares_time=len(parts) == 1,
+    )
+
+
+class Runner:
+    """A candidate on one part of the rows: the loop on its way."""
+
+    def __init__(self, loop: Loop, rate: float, part: Part, epochs: int, seed: int) -> None:
+        self.answers, self.voters, self.epochs, self.seed = loop(rate, part.trained), part.voters, epochs, seed
+        self.done = 0
+        if not isinstance(self.answers, Iterator):
+            raise InputError(f"loop gives {self.answers!r}, but must be a generator: yield once an epoch.")
+
+    def train(self, share: float) -> None:
+        device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+        with reproducible(seeds.derive(self.seed, "candidate", self.done), device):
+            while self.done < max(1, round(share * self.epochs)):
+                self.answer = next(self.answers, None)
+                if not callable(self.answer):
+                    raise InputError(
+                        f"loop gave {self.answer!r} as number {self.done + 1} of {self.epochs} epochs, but must yield "
+                        "a function once an epoch: row numbers in, predictions for these rows out."
+                    )
+                self.done += 1
+
+    def predict(self) -> NDArray:
+        assert self.answer is not None
+        with torch.no_grad():
+            answers = to_array(self.answer(self.voters))
+        if len(answers) != len(self.voters):
+            raise InputError(f"loop was asked about {len(self.voters)} rows, but its function answers {len(answers)}.")
+        return answers
+
+
+def to_array(values: ArrayLike | Tensor) -> NDArray:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)

@@ -1,0 +1,82 @@
+"""A drop rate for a loop of the user's own."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import nn
+
+from gradsieve import RobustLoss, find_drop_rate
+from gradsieve.errors import InputError
+
+EPOCHS = 6
+
+
+@pytest.fixture(scope="module")
+def digits():
+    inputs, labels = load_digits(return_X_y=True)
+    wrong = np.random.default_rng(0).random(len(labels)) < 0.3
+    given = np.where(wrong, (labels + 1) % 10, labels)
+    return torch.tensor(inputs[:1200] / 16).float(), torch.tensor(given[:1200])
+
+
+def make_loop(inputs, targets, seen=None, epochs=EPOCHS):
+    def fit(rate, rows):
+        network = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        robust = RobustLoss(F.cross_entropy, rate, ramp=3)
+        optimizer = torch.optim.Adam(network.parameters(), 0.02)
+        if seen is not None:
+            seen.append((rate, rows, network[0].weight.detach().clone()))
+        for _ in range(epochs):
+            for batch in rows[torch.randperm(len(rows))].split(100):
+                optimizer.zero_grad()
+                robust(network(inputs[batch]), targets[batch]).backward()
+                optimizer.step()
+            robust.step()
+            yield lambda others: network(inputs[others]).softmax(1)
+
+    return fit
+
+
+def test_the_rate_is_found_and_the_callers_random_numbers_stay(digits):
+    seen, before = [], torch.get_rng_state()
+    pick = find_drop_rate(make_loop(*digits, seen), digits[1], epochs=EPOCHS)
+    assert torch.equal(before, torch.get_rng_state())
+    assert 0.2 <= pick.rate <= 0.4
+    assert abs(pick.estimate - 0.3) < 0.07
+    # every candidate of a part starts from the same weights, and is asked about rows that it was not trained on
+    parts = {tuple(rows.tolist()) for _, rows, _ in seen}
+    assert len(parts) == 5
+    for part in parts:
+        weights = [weight for _, rows, weight in seen if tuple(rows.tolist()) == part]
+        assert len(weights) == 6
+        assert all(torch.equal(weights[0], each) for each in weights)
+
+
+def test_same_seed_same_pick(digits):
+    some = slice(0, 400)
+    inputs, targets = digits[0][some], digits[1][some]
+    picks = [find_drop_rate(make_loop(inputs, targets, epochs=3), targets, epochs=3, seed=5) for _ in range(2)]
+    assert picks[0].to_json() == picks[1].to_json()
+
+
+def test_few_rows_choose_nothing(digits):
+    pick = find_drop_rate(make_loop(*digits), digits[1][:150], epochs=3)
+    assert pick.rate == 0
+    assert "too few" in pick.warning
+
+
+def test_bad_loops(digits):
+    inputs, targets = digits
+    with pytest.raises(InputError, match="epochs is 0"):
+        find_drop_rate(make_loop(inputs, targets), targets, epochs=0)
+    with pytest.raises(InputError, match="None as number 2 of 3 epochs"):
+        find_drop_rate(lambda rate, rows: iter([lambda others: targets[others]]), targets, epochs=3)
+    with pytest.raises(InputError, match="array"):
+        find_drop_rate(lambda rate, rows: iter([np.zeros(3)]), targets, epochs=1)
+    with pytest.raises(InputError, match="asked about"):
+        find_drop_rate(lambda rate, rows: iter([lambda others: np.zeros((7, 10))]), targets, epochs=1)
+    one_hot = F.one_hot(targets, 10).float()
+    with pytest.raises(InputError, match="probabilities"):
+        find_drop_rate(lambda rate, rows: iter([lambda others: 9 * one_hot[others]]), targets, epochs=1)

@@ -13,9 +13,9 @@ CELLS = make_cells(
 def test_without_a_finished_run_a_constant_is_stated():
     guess = estimate(CELLS, [], "cuda")
     steps = 49 * 390
-    assert guess.seconds == pytest.approx([steps * 0.0073, steps * 0.0073, 2 * steps * 0.0073] * 2)
+    assert guess.seconds == pytest.approx([steps * 0.0022, steps * 0.0022, 2 * steps * 0.0022] * 2)
     assert guess.total == pytest.approx(sum(guess.seconds))
-    assert guess.basis == "a stated 7.3 ms a step of one cnn9 on cuda"
+    assert guess.basis == "a stated 2.2 ms a step of one cnn9 on cuda"
 
 
 def test_finished_runs_of_the_method_count_before_those_of_others():

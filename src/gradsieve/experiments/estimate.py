@@ -22,7 +22,7 @@ TRAIN_ROWS = {
 # Seconds of a plain step of one network, by model and device: rough, and only where somebody measured it. For any other
 # there is no estimate before a run has finished.
 STEP_SECONDS = {
-    ("cnn9", "cuda"): 0.0073,  # H200: standard in results/table2.json, 139.1 s for 49 epochs of 390 steps
+    ("cnn9", "cuda"): 0.0022,  # H200: 42 s a network of 49 epochs of 390 steps, three runs beside each other
     ("cnn9", "cpu"): 8.8,  # two cores that had other work too: median of four steps
     ("mlp", "cpu"): 0.004,  # two cores: docs/performance.md
 }

@@ -378,3 +378,10 @@ def test_a_real_table(tmp_path):
     rows = read(tmp_path / "m" / "rows.csv")
     given, predicted = (np.array([float(row[name]) for row in rows]) for name in ("given", "predicted"))
     assert 1 - ((given - predicted) ** 2).sum() / ((given - given.mean()) ** 2).sum() > 0.92
+
+
+@pytest.mark.parametrize(("option", "value"), [("seed", -1), ("save_every", -3.0), ("save_every", float("nan"))])
+def test_numbers_that_cannot_be_are_refused_before_the_file_is_read(table, tmp_path, option, value):
+    with pytest.raises(InputError, match=f"{option} is {value}"):
+        fit_file(table, ["price"], tmp_path / "m", **{option: value})
+    assert not (tmp_path / "m").exists()

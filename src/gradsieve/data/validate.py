@@ -94,6 +94,12 @@ def check_count(name: str, value: int, least: int) -> None:
         raise InputError(f"{name} is {value!r}, but it must be a whole number from {least} up.")
 
 
+def check_seconds(name: str, value: float) -> None:
+    """A length of time: 0 or more, and infinity for never."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise InputError(f"{name} is {value!r}, but it must be a number of seconds from 0 up.")
+
+
 def _check_rows(name: str, values: Tensor) -> None:
     if not isinstance(values, Tensor):
         raise InputError(f"{name} is a {type(values).__name__}, but a tensor is needed. Try torch.as_tensor.")

@@ -18,6 +18,7 @@ from gradsieve import ranks
 from gradsieve.choosing.picture import summary as pick_summary
 from gradsieve.choosing.rates import RatePick
 from gradsieve.data import Task
+from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
 from gradsieve.estimators.fitting import DROP_RATE, Plan, fit_networks, mean_outputs
@@ -91,6 +92,8 @@ def fit_file(
     began = time.monotonic()
     check_alone()
     check_task(task)
+    check_count("seed", seed, 0)
+    check_seconds("save_every", save_every)
     options = {"method": method, "epochs": epochs, "batch_size": batch_size, "seed": seed, "device": device}
     shards = open_shards(data) if is_shards(data) and stream is not False else None
     if shards is not None and (stream or shards.bytes_in_memory > MOST_IN_MEMORY):

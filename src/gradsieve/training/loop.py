@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gradsieve import ranks
+from gradsieve.data.validate import check_seconds
 from gradsieve.errors import GradsieveError
 from gradsieve.metrics import METRICS
 from gradsieve.theory import check_breakdown
@@ -64,6 +65,7 @@ def train(
     of the gradient beside the paper's bound on it. Under ``torch.distributed`` the ranks share every batch, and the
     first one writes.
     """
+    check_seconds("save_every", save_every)
     require_same_run(run, out, bounds)
     folder = None if out is None else open_shared(Path(out), run, resume)
     if folder is not None and folder.finished:

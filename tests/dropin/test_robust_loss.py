@@ -499,6 +499,9 @@ def test_a_criterion_may_change_between_calls():
         anew = RobustLoss(copy.deepcopy(robust.criterion), 0.3)
         assert torch.equal(robust(outputs, targets), anew(outputs, targets))
         assert torch.equal(robust.kept, anew.kept)
+    twin = copy.deepcopy(robust)
+    twin.criterion.reduction = "mean"
+    assert not torch.equal(twin(outputs, targets), robust(outputs, targets))
     robust.criterion = nn.MultiMarginLoss()
     assert torch.equal(robust(outputs, targets), RobustLoss(nn.MultiMarginLoss(), 0.3)(outputs, targets))
     with pytest.raises(AttributeError):

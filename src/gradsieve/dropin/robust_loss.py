@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from operator import eq, is_
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 import numpy as np
@@ -100,7 +101,6 @@ class RobustLoss(nn.Module):
         self.score: Score = score
         self.unit: TrimUnit = unit
         self.balanced, self.class_dim = balanced, class_dim
-        self.seen: Hashable = None
         self.look_at_criterion()
         self.rate_at = rate_function(drop_rate, ramp)
         self.at(1)
@@ -114,13 +114,20 @@ class RobustLoss(nn.Module):
 
     def look_at_criterion(self) -> None:
         """What a call must know of the criterion, found anew where that is another one or has other options."""
-        seen = options_of(self.criterion)
-        if seen != self.seen:
-            check_criterion(self.criterion, self.unit)
-            is_short = self.unit == "row" and not self.balanced
-            self.ignored, self.adds_up = ignored_label(self.criterion), sums(self.criterion)
-            self.short_form = short_form(self.criterion, self.score) if is_short else None
-            self.seen = seen
+        check_criterion(self.criterion, self.unit)
+        is_short = self.unit == "row" and not self.balanced
+        self.ignored, self.adds_up = ignored_label(self.criterion), sums(self.criterion)
+        self.short_form = short_form(self.criterion, self.score) if is_short else None
+        self.is_as_seen = watch(self.criterion)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.look_at_criterion()  # a copy has a criterion of its own
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "criterion" and "is_as_seen" in self.__dict__:
+            self.look_at_criterion()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RobustLoss:
         """Move, but keep the ledger's sums in single precision: in half of it they would soon stand still."""
@@ -160,7 +167,7 @@ class RobustLoss(nn.Module):
         """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
         if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.dim() and targets.dim()):
             refuse_batch(outputs, targets)
-        if not torch.compiler.is_compiling():
+        if not (torch.compiler.is_compiling() or self.is_as_seen()):
             self.look_at_criterion()
         if not self.training:
             return self.plain(outputs, targets)
@@ -211,7 +218,7 @@ class RobustLoss(nn.Module):
         # The outputs are few enough to be held, with a copy of the targets, whose memory a loader may use again:
         # everything else is found when it is asked for. (Not by a module's own way of setting attributes, which
         # looks for parameters first.)
-        held = self.score, self.criterion, self.ignored, outputs.detach(), targets.clone(), found.kept
+        held = self.score, self.criterion, self.ignored, outputs.detach(), targets.numpy().copy(), found.kept
         self.__dict__["last"] = partial(judged_rows, *held)
         return found.loss
 
@@ -351,10 +358,11 @@ def judged_rows(
     criterion: Criterion,
     ignored: int | None,
     outputs: Tensor,
-    targets: Tensor,
+    given: np.ndarray,
     kept: np.ndarray,
 ) -> Judgement:
     """What the short way made of its rows, all of which have a label."""
+    targets = torch.from_numpy(given)
     scores = partial(scores_of, score, criterion, outputs, targets)
     return Judgement(scores, torch.from_numpy(kept), None, partial(agreement, outputs, targets, ignored))
 
@@ -367,13 +375,28 @@ def same(value: Value) -> Value:
     return value
 
 
-def options_of(criterion: Criterion) -> Hashable:
-    """Which criterion it is, and the options that can be set on it. Asked in every call: by the shortest way."""
+def watch(criterion: Criterion) -> Callable[[], bool]:
+    """Whether the options that can be set on a criterion are still what they are now. Asked in every call."""
     if type(criterion) not in MODULES:
-        return id(criterion)
+        return always
     own, tensors = vars(criterion), vars(criterion)["_buffers"]
-    options = own.get("ignore_index"), own.get("label_smoothing"), own.get("delta"), own.get("beta")
-    return id(criterion), own["reduction"], options, id(tensors.get("weight")), id(tensors.get("pos_weight"))
+    options = [name for name in ("reduction", "ignore_index", "label_smoothing", "delta", "beta") if name in own]
+    return partial(is_same, own, options, [own[name] for name in options], tensors, list(tensors), [*tensors.values()])
+
+
+def always() -> bool:
+    return True
+
+
+def is_same(
+    own: dict[str, Any],
+    options: list[str],
+    values: list[Any],
+    tensors: dict[str, Any],
+    names: list[str],
+    held: list[Any],
+) -> bool:
+    return all(map(eq, map(own.get, options), values)) and all(map(is_, map(tensors.get, names), held))
 
 
 # Checks.

@@ -85,7 +85,7 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
         one = ones(kinds, others.dtype.char)
         rest = others.dot(one)
         total = rest + own
-        if not total.min() > LEAST_SUM:  # logits far below 0
+        if not np.minimum.reduce(total) > LEAST_SUM:  # logits far below 0
             return None
         scores = np.log1p(rest / own) if by_loss else (np.square(others).dot(one) + rest * rest) / (total * total)
         kept = smallest(scores, count, MOST_LOSS if by_loss else inf)

@@ -41,7 +41,7 @@ from rate_tables import insert, markdown
 
 from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose
 from gradsieve.choosing import RATES
-from gradsieve.choosing.rates import RatePick, part_count, pick_rate
+from gradsieve.choosing.rates import RatePick, race
 from gradsieve.choosing.sharpen import equally_sure
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.auto_rate import line_up
@@ -223,11 +223,10 @@ FIXED = {"fixed 0.2": 2, "fixed 0.3": 3, "Standard": 0}  # places in RATES
 def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     """Everything about a cell."""
     problem = make_problem(cell, data)
-    start, voters = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
-    six = {rate: start(rate) for rate in RATES}
-    spares_time = part_count(len(problem.inputs)) == 1
-    pick = pick_rate(six.__getitem__, problem.targets_at(True)[voters], seed=cell.seed, spares_time=spares_time)
-    firsts = [six[rate].parts[0] for rate in RATES]
+    start, parts = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
+    begun = cache(start)
+    pick = race(begun, parts, problem.targets_at(True), seed=cell.seed)
+    firsts = [begun(rate, 0) for rate in RATES]
     for first in firsts:
         first.train(1.0)
     answers, given = np.stack([first.predict() for first in firsts]), problem.targets_at(True)[firsts[0].voters.numpy()]

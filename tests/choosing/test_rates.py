@@ -194,6 +194,24 @@ class Classifier:
         return self.says
 
 
+class Late(Classifier):
+    """The larger its rate, the surer it is at the first vote, and the more often wrong in the end."""
+
+    def __init__(self, labels, rate):
+        super().__init__(labels, 0.3, 0.3 + rate)
+        self.then = Classifier(labels, 0.02 + rate / 4).says
+
+    def train(self, share):
+        self.says = self.says if share == RUNGS[0][0] else self.then
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_rate_0_is_there_at_the_end_to_tell_that_dropping_did_no_good(stays):
+    labels = np.random.default_rng(1).integers(10, size=2000)
+    pick = pick_rate(lambda rate: Late(labels, rate), labels, plain_stays=stays)
+    assert (pick.rate == 0) == stays
+
+
 def race_of_classes(wrong_at, confidence_at=lambda rate: 0.9):
     random = np.random.default_rng(1)
     labels = random.integers(10, size=2000)

@@ -69,6 +69,14 @@ def test_few_rows_choose_nothing(digits):
 
 def test_bad_loops(digits):
     inputs, targets = digits
+    with pytest.raises(InputError, match="must be a generator"):
+        find_drop_rate(lambda rate, rows: None, targets, epochs=3)
+    with pytest.raises(InputError, match=r"weights has shape \(2,\)"):
+        find_drop_rate(make_loop(inputs, targets), targets, epochs=3, weights=[1, 2])
+    with pytest.raises(InputError, match=r"targets has the shape \(\)"):
+        find_drop_rate(make_loop(inputs, targets), 3, epochs=3)
+    with pytest.raises(InputError, match=r"targets\[7\] is not finite"):
+        find_drop_rate(make_loop(inputs, targets), np.where(np.arange(300) == 7, np.nan, 0.0), epochs=3)
     with pytest.raises(InputError, match="epochs is 0"):
         find_drop_rate(make_loop(inputs, targets), targets, epochs=0)
     with pytest.raises(InputError, match="None as number 2 of 3 epochs"):

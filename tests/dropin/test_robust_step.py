@@ -149,6 +149,14 @@ def test_rows_without_a_label_are_left_out_before_rows_are_counted(method):
     assert found.scores is None or torch.equal(found.scores.isnan(), ~has_label)
 
 
+def test_a_batch_without_a_label_leaves_no_gradient():
+    model, (inputs, targets) = network(), batch()
+    (found,) = robust_step(model, inputs, torch.full_like(targets, -100), criterion=F.cross_entropy, drop_rate=0.3)
+    assert found.loss == 0
+    assert len(found.kept) == 0
+    assert all(gradient is None for gradient in gradients(model))
+
+
 def test_bad_arguments_have_one_error():
     inputs, targets = torch.randn(8, 6), torch.randint(3, (8,))
     with pytest.raises(InputError, match="criterion is 5"):

@@ -52,7 +52,7 @@ def test_a_run_goes_on_with_the_pick_that_it_began_with(auto, digits, tmp_path, 
     run = auto()
     whole = train(run, tmp_path / "whole")
     begun = tmp_path / "begun"
-    monkeypatch.setattr(auto_rate, "pick_rate", never)
+    monkeypatch.setattr(auto_rate, "race", never)
     begun.mkdir()
     (begun / "config.json").write_text(json.dumps(run.to_json()))
     (begun / "pick.json").write_text((tmp_path / "whole" / "pick.json").read_text())

@@ -129,7 +129,7 @@ def go_on(run, done, begun, rank, world):
             shutil.copy(done / name, begun / name)
     if world > 1:
         dist.barrier()
-    with mock.patch.object(auto_rate, "pick_rate", side_effect=AssertionError("there is a pick already")):
+    with mock.patch.object(auto_rate, "race", side_effect=AssertionError("there is a pick already")):
         return train(run, begun, resume=True)
 
 

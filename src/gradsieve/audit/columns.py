@@ -75,8 +75,7 @@ def by_class(audit: Audit) -> list[dict[str, Any]]:
                 "suggested": {
                     audit.names[other]: int(confusion[place, other])
                     for other in others
-                    if confusion[place, other]
-                    and other != place  # learnt by heart in the end, against its label before
+                    if confusion[place, other] and other != place  # its own: learnt by heart in the end
                 },
                 "warning": warning(name, float(share), float(overall)),
             }

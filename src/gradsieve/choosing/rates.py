@@ -118,16 +118,11 @@ def electorate(rows: int, seed: int) -> list[Part]:
     network leaves: a candidate is then several networks, and each row votes on one that did not see it.
     """
     order = torch.randperm(rows, generator=seeds.generator(seed, "electorate"))
-    sample, parts = min(rows, int(ENOUGH * rows**0.5)), part_count(rows)
+    sample, parts = min(rows, int(ENOUGH * rows**0.5)), max(1, min(MOST_PARTS, PARTED_ROWS // rows))
     trained = sample - part(VOTERS, sample)
     voters = min(rows - trained, rows // parts)
     turned = (order.roll(number * voters) for number in range(parts))
     return [Part(each[:trained], each[rows - voters :][:MOST_VOTERS]) for each in turned]
-
-
-def part_count(rows: int) -> int:
-    """How many networks a candidate is made of."""
-    return max(1, min(MOST_PARTS, PARTED_ROWS // rows))
 
 
 class Together:
@@ -144,6 +139,31 @@ class Together:
         return np.concatenate([each.predict() for each in self.parts])
 
 
+def race(
+    start: Callable[[float, int], Candidate],
+    parts: Sequence[Part],
+    targets: NDArray,
+    *,
+    weights: NDArray | None = None,
+    seed: int = 0,
+) -> RatePick:
+    """Let the rows choose between candidates of several networks: ``start(rate, number)`` is that on one of the parts.
+
+    ``targets`` and ``weights`` are those of all rows. Sets so small that they have several parts have time for rate 0
+    to run to the end, too.
+    """
+    if len(targets) < LEAST_ROWS:
+        return too_few(len(targets))
+    voters = torch.cat([part.voters for part in parts]).numpy()
+    return pick_rate(
+        lambda rate: Together([start(rate, number) for number in range(len(parts))]),
+        targets[voters],
+        weights=None if weights is None else weights[voters],
+        seed=seed,
+        plain_stays=len(parts) > 1,
+    )
+
+
 def pick_rate(
     start: Callable[[float], Candidate],
     targets: ArrayLike,
@@ -151,12 +171,12 @@ def pick_rate(
     weights: ArrayLike | None = None,
     seed: int = 0,
     rates: Sequence[float] = RATES,
-    spares_time: bool = True,
+    plain_stays: bool = False,
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
-    Of classes rate 0 runs to the end, unless ``spares_time``: networks that have hardly learnt anything by the first
-    vote are judged by how sure they are, and what drops rows for no good is found out later.
+    ``plain_stays``: of classes rate 0 runs to the end. Networks that have hardly learnt anything by the first vote are
+    judged by how sure they are, and what drops rows for no good is found out later.
     """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
@@ -164,7 +184,7 @@ def pick_rate(
         vote = hold_vote(share, advance(runners, share), targets, weights, rates[0], votes)
         votes.append(vote)
         staying = {vote.names[each] for each in neighbours(vote, stay)}
-        if vote.given.ndim == 1 and not spares_time and rates[0] in vote.names:
+        if plain_stays and vote.given.ndim == 1 and rates[0] in vote.names:
             staying.add(rates[0])
         runners = {rate: runner for rate, runner in runners.items() if rate in staying}
     last = votes[-1]

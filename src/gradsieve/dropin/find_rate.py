@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from gradsieve import seeds
-from gradsieve.choosing.rates import LEAST_ROWS, Part, RatePick, Together, electorate, pick_rate, too_few
+from gradsieve.choosing.rates import Part, RatePick, electorate, race
 from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
 from gradsieve.training.repeatable import reproducible
@@ -42,21 +42,16 @@ def find_drop_rate(
     row's vote counts.
     """
     check_count("epochs", epochs, 1)
-    given = to_array(targets)
-    if len(given) < LEAST_ROWS:
-        return too_few(len(given))
-    parts = electorate(len(given), seed)
-    voters = torch.cat([part.voters for part in parts]).numpy()
-    counts = None if weights is None else np.asarray(weights)
+    given, counts = to_array(targets), None if weights is None else np.asarray(weights)
+    check_targets(given)
     if counts is not None and counts.shape != (len(given),):
         raise InputError(f"weights has shape {counts.shape}, but must be one number for each of {len(given)} rows.")
-    return pick_rate(
-        lambda rate: Together([Runner(loop, rate, part, epochs, seed) for part in parts]),
-        given[voters],
-        weights=None if counts is None else counts[voters],
-        seed=seed,
-        spares_time=len(parts) == 1,
-    )
+    parts = electorate(len(given), seed)
+
+    def start(rate: float, number: int) -> Runner:
+        return Runner(loop, rate, parts[number], epochs, seed)
+
+    return race(start, parts, given, weights=counts, seed=seed)
 
 
 class Runner:
@@ -87,6 +82,15 @@ class Runner:
         if len(answers) != len(self.voters):
             raise InputError(f"loop was asked about {len(self.voters)} rows, but its function answers {len(answers)}.")
         return answers
+
+
+def check_targets(given: NDArray) -> None:
+    """One target or several for each row: here a row still has the number that its owner knows it by."""
+    if not given.ndim or not len(given):
+        raise InputError(f"targets has the shape {given.shape}, but must be the targets of all rows, (N,) or (N, q).")
+    bad = given.dtype.kind == "f" and ~np.isfinite(given.reshape(len(given), -1)).all(1)
+    if np.any(bad):
+        raise InputError(f"targets[{int(np.argmax(bad))}] is not finite. Leave the row out: it cannot vote.")
 
 
 def to_array(values: ArrayLike | Tensor) -> NDArray:

@@ -11,16 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from operator import eq, is_
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradsieve.counts import check_rate, exact
 from gradsieve.data.validate import check_count
+from gradsieve.dropin.checks import (
+    TrimUnit,
+    check_choice,
+    check_classes,
+    check_criterion,
+    check_row_numbers,
+    refuse_batch,
+    row_numbers,
+)
 from gradsieve.dropin.replay import Replays, pays
 from gradsieve.dropin.short import MOST_VALUES, Trim, short_form
 from gradsieve.dropin.trimmed_loss import (
@@ -42,16 +49,16 @@ from gradsieve.dropin.trimmed_loss import (
     record,
     sums,
 )
+from gradsieve.dropin.watch import watch
 from gradsieve.errors import InputError
 from gradsieve.ranks import world_size
 from gradsieve.schedule import ramp as rising
-from gradsieve.scores.loss import MODULES, Criterion, ignored_label, labelled, name_wrong_label, takes_reduction, unpack
+from gradsieve.scores.loss import Criterion, ignored_label, labelled, name_wrong_label, unpack
 from gradsieve.scores.loss_gradient import has_closed_mean, losses_and_gradient
 from gradsieve.scores.recall import take
 from gradsieve.training.ledger import Ledger
 
 Value = TypeVar("Value")
-TrimUnit = Literal["row", "element"]
 HELD_VALUES = 2**20  # of outputs that are held until the next call
 RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
 
@@ -131,10 +138,10 @@ class RobustLoss(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RobustLoss:
         """Move, but keep the ledger's sums in single precision: in half of it they would soon stand still."""
-        sums = self.score_sum if self.has_ledger else None
+        before = self.score_sum if self.has_ledger else None
         super()._apply(fn, recurse)
-        if sums is not None and self.score_sum.dtype != sums.dtype:
-            self.score_sum = sums.to(self.score_sum.device)
+        if before is not None and self.score_sum.dtype != before.dtype:
+            self.score_sum = before.to(self.score_sum.device)
         return self
 
     # The schedule.
@@ -375,40 +382,6 @@ def same(value: Value) -> Value:
     return value
 
 
-def watch(criterion: Criterion) -> Callable[[], bool]:
-    """Whether the options that can be set on a criterion are still what they are now. Asked in every call."""
-    if type(criterion) not in MODULES:
-        return always
-    own, tensors = vars(criterion), vars(criterion)["_buffers"]
-    options = [name for name in ("reduction", "ignore_index", "label_smoothing", "delta", "beta") if name in own]
-    return partial(is_same, own, options, [own[name] for name in options], tensors, list(tensors), [*tensors.values()])
-
-
-def always() -> bool:
-    return True
-
-
-def is_same(
-    own: dict[str, Any],
-    options: list[str],
-    values: list[Any],
-    tensors: dict[str, Any],
-    names: list[str],
-    held: list[Any],
-) -> bool:
-    return all(map(eq, map(own.get, options), values)) and all(map(is_, map(tensors.get, names), held))
-
-
-# Checks.
-
-
-def refuse_batch(outputs: Any, targets: Any) -> None:
-    for name, values in (("outputs", outputs), ("targets", targets)):
-        if not isinstance(values, Tensor) or not values.dim():
-            what = "a single number" if isinstance(values, Tensor) else f"a {type(values).__name__}"
-            raise InputError(f"{name} is {what}, but must be a tensor whose first dimension is the rows.")
-
-
 def rate_function(drop_rate: float | RateAt, ramp: int) -> RateAt:
     """The drop rate as a function of the time."""
     if callable(drop_rate):
@@ -418,55 +391,3 @@ def rate_function(drop_rate: float | RateAt, ramp: int) -> RateAt:
     check_rate("drop_rate", drop_rate)
     check_count("ramp", ramp, 0)
     return partial(rising, drop_rate=drop_rate, ramp=ramp)
-
-
-def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
-    if not callable(criterion) or isinstance(criterion, type):
-        hint = " Make one: it is a class." if isinstance(criterion, type) else ""
-        raise InputError(
-            f"criterion is {criterion!r}, but must be a loss: a function or module of (outputs, targets).{hint}"
-        )
-    function, options = unpack(criterion)
-    takes_reduction(function)  # asked here, so that a compiler finds the answer
-    if unit == "element" and function is F.binary_cross_entropy_with_logits:
-        for name in ("weight", "pos_weight"):
-            if options.get(name) is not None and options[name].numel() > 1:
-                raise InputError(
-                    f"criterion has a {name} for each column, which single elements do not know. "
-                    "Use unit='row', or one number for all."
-                )
-
-
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        raise InputError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}.")
-
-
-def check_classes(targets: Tensor) -> Tensor:
-    if targets.is_floating_point() or targets.dim() != 1:
-        raise InputError(
-            f"balanced=True trims every class alike, but targets has shape {tuple(targets.shape)}, {targets.dtype}: "
-            "a class for each row is needed. Leave it out, or trim elements (unit='element')."
-        )
-    return targets
-
-
-def row_numbers(rows: Any, device: torch.device) -> Tensor:
-    """Row numbers as an index: a list, an array or a tensor of whole numbers."""
-    try:
-        numbers = torch.as_tensor(rows, device=device).flatten()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"rows is a {type(rows).__name__} that holds no row numbers ({error}).") from error
-    return numbers if numbers.is_floating_point() or numbers.dtype == torch.bool else numbers.long()
-
-
-def check_row_numbers(rows: Tensor, units: int, size: int) -> None:
-    if rows.shape[0] != units or rows.dtype != torch.int64:
-        raise InputError(f"rows has {rows.shape[0]} entries, {rows.dtype}, but {units} whole numbers are due.")
-    if rows.device.type == "cpu" and not torch.compiler.is_compiling() and units:
-        low, high = rows.min().item(), rows.max().item()
-        if low < 0 or high >= size:
-            raise InputError(
-                f"rows goes from {low} to {high}, but the ledger has rows 0 to {size - 1}. "
-                "Build the loss with rows=, the size of the data set."
-            )

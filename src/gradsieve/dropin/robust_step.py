@@ -23,7 +23,7 @@ from gradsieve.data.dataset import Task
 from gradsieve.errors import InputError
 from gradsieve.method import Method, Selection, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
-from gradsieve.scores.loss import Criterion, ignored_label
+from gradsieve.scores.loss import Criterion, check_criterion, ignored_label
 
 UNSET = -100  # the label that torch's losses ignore where nothing is said
 
@@ -63,6 +63,8 @@ def robust_step(
     for network in networks:
         rule.require(network, len(inputs), inputs.device)
     rows = rows_with_label(criterion, targets)
+    if rows is not None and not len(rows) and ranks.world_size() == 1:
+        return [nothing(targets)] * len(networks)
     if rows is None:
         selections = rule.step(networks, inputs, targets, drop_rate)
     else:  # a row without a label has no gradient, and would be the first to stay
@@ -109,14 +111,15 @@ def rows_with_label(criterion: Criterion, targets: Tensor) -> Tensor | None:
     return None if bool(counted.all()) else counted.nonzero().squeeze(1)
 
 
+def nothing(targets: Tensor) -> Selection:
+    """What a network makes of a batch without a label: no gradient, and as in RobustLoss a loss of 0."""
+    scores = torch.full((len(targets),), torch.nan, device=targets.device)
+    return Selection(scores, targets.new_empty(0), scores.new_zeros(()))
+
+
 def spread(scores: Tensor | None, rows: Tensor, count: int) -> Tensor | None:
     """Scores of some rows at the places of these; NaN at the others."""
     return None if scores is None else scores.new_full((count,), torch.nan).index_copy_(0, rows, scores)
-
-
-def check_criterion(criterion: Criterion) -> None:
-    if not callable(criterion) or isinstance(criterion, type):
-        raise InputError(f"criterion is {criterion!r}, but must be a loss: a function or module of (outputs, targets).")
 
 
 def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradsieve import seeds
 from gradsieve.choosing import RATES
-from gradsieve.choosing.rates import LEAST_ROWS, RatePick, Together, electorate, no_pick, part_count, pick_rate, too_few
+from gradsieve.choosing.rates import Part, RatePick, electorate, no_pick, race
 from gradsieve.counts import check_rate
 from gradsieve.data import Rows
 from gradsieve.errors import InputError
@@ -45,12 +44,8 @@ def choose_rate(
     """The rate for these rows, whatever their order: none where the method drops none, or rows are too few to say."""
     if not METHODS[plan.method].drops_rows:
         return no_pick()
-    if len(inputs) < LEAST_ROWS:
-        return too_few(len(inputs))
-    start, voters = line_up(plan, inputs, targets_at, make_network, weights)
-    votes = None if weights is None else weights[voters]
-    spares_time = part_count(len(inputs)) == 1
-    return pick_rate(start, targets_at(True)[voters], weights=votes, seed=plan.seed, spares_time=spares_time)
+    start, parts = line_up(plan, inputs, targets_at, make_network, weights)
+    return race(start, parts, targets_at(True), weights=weights, seed=plan.seed)
 
 
 def line_up(
@@ -59,25 +54,22 @@ def line_up(
     targets_at: TargetsAt,
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
-) -> tuple[Callable[[float], Together], NDArray[np.int64]]:
-    """A starter of candidates at a rate, and the rows that vote on them."""
+) -> tuple[Callable[[float, int], Runner], list[Part]]:
+    """A starter of candidates at a rate on a part of the rows, and these parts."""
 
     @cache
     def rows(drops: bool) -> Rows:
         return Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(drops)))
 
     order = canonical_order(inputs, targets_at(True))
-    parts = [(order[part.trained], order[part.voters]) for part in electorate(len(inputs), plan.seed)]
+    parts = [Part(order[part.trained], order[part.voters]) for part in electorate(len(inputs), plan.seed)]
 
-    def start(rate: float) -> Together:
+    def start(rate: float, number: int) -> Runner:
+        trained, voters = parts[number]
         at_rate = replace(plan, drop_rate=rate)
+        return Runner(make_trainer(at_rate, rows(rate > 0), trained, make_network, weights), voters)
 
-        def runner(trained: Tensor, voters: Tensor) -> Runner:
-            return Runner(make_trainer(at_rate, rows(rate > 0), trained, make_network, weights), voters)
-
-        return Together([runner(*part) for part in parts])
-
-    return start, torch.cat([voters for _, voters in parts]).numpy()
+    return start, parts
 
 
 class Runner:

@@ -32,6 +32,15 @@ LABEL_LOSSES = (F.cross_entropy, F.nll_loss)  # these leave out elements labelle
 ELEMENTWISE = (F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)
 
 
+def check_criterion(criterion: Criterion) -> None:
+    """A loss, and not a class of losses."""
+    if not callable(criterion) or isinstance(criterion, type):
+        hint = " Make one: it is a class." if isinstance(criterion, type) else ""
+        raise InputError(
+            f"criterion is {criterion!r}, but must be a loss: a function or module of (outputs, targets).{hint}"
+        )
+
+
 def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """The loss of each row, (N,): the mean over the row's elements, those with ``ignore_index`` left out.
 

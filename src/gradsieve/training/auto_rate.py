@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from gradsieve import seeds
 from gradsieve.choosing.picture import summary
-from gradsieve.choosing.rates import LEAST_ROWS, RatePick, Together, electorate, no_pick, pick_rate, too_few
+from gradsieve.choosing.rates import RatePick, electorate, no_pick, race
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
 from gradsieve.training.evaluate import predict_together
@@ -57,19 +58,15 @@ def read_pick(path: Path) -> RatePick:
 
 def choose_rate(setting: Setting, start: Start) -> RatePick:
     """Candidates at every rate on a sample of the training rows; other training rows choose."""
-    rows = len(setting.data.train)
     if not setting.method.drops_rows:
         return no_pick()
-    if rows < LEAST_ROWS:
-        return too_few(rows)
-    train, parts = setting.data.train, electorate(rows, setting.run.seed)
-    settings = [(on_rows(setting, part.trained), train.inputs[part.voters]) for part in parts]
+    train, parts = setting.data.train, electorate(len(setting.data.train), setting.run.seed)
+    on_part = cache(lambda number: on_rows(setting, parts[number].trained))
 
-    def candidate(rate: float) -> Together:
-        return Together([Runner(start(at_rate(part, rate)), inputs) for part, inputs in settings])
+    def begin(rate: float, number: int) -> Runner:
+        return Runner(start(at_rate(on_part(number), rate)), train.inputs[parts[number].voters])
 
-    votes = train.targets[torch.cat([part.voters for part in parts])]
-    return pick_rate(candidate, votes.numpy(), seed=setting.run.seed, spares_time=len(parts) == 1)
+    return race(begin, parts, train.targets.numpy(), seed=setting.run.seed)
 
 
 def on_rows(setting: Setting, rows: Tensor) -> Setting:

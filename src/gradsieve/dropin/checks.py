@@ -1,0 +1,72 @@
+"""What a drop-in loss refuses, in words: before it has judged anything."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradsieve.errors import InputError
+from gradsieve.scores.loss import Criterion, takes_reduction, unpack
+from gradsieve.scores.loss import check_criterion as is_loss
+
+TrimUnit = Literal["row", "element"]
+
+
+def refuse_batch(outputs: Any, targets: Any) -> None:
+    for name, values in (("outputs", outputs), ("targets", targets)):
+        if not isinstance(values, Tensor) or not values.dim():
+            what = "a single number" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+            raise InputError(f"{name} is {what}, but must be a tensor whose first dimension is the rows.")
+
+
+def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
+    """A loss that can tell the units apart."""
+    is_loss(criterion)
+    function, options = unpack(criterion)
+    takes_reduction(function)  # asked here, so that a compiler finds the answer
+    if unit == "element" and function is F.binary_cross_entropy_with_logits:
+        for name in ("weight", "pos_weight"):
+            if options.get(name) is not None and options[name].numel() > 1:
+                raise InputError(
+                    f"criterion has a {name} for each column, which single elements do not know. "
+                    "Use unit='row', or one number for all."
+                )
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """One of the choices, and of its type: 1 is not True."""
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise InputError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}.")
+
+
+def check_classes(targets: Tensor) -> Tensor:
+    if targets.is_floating_point() or targets.dim() != 1:
+        raise InputError(
+            f"balanced=True trims every class alike, but targets has shape {tuple(targets.shape)}, {targets.dtype}: "
+            "a class for each row is needed. Leave it out, or trim elements (unit='element')."
+        )
+    return targets
+
+
+def row_numbers(rows: Any, device: torch.device) -> Tensor:
+    """Row numbers as an index: a list, an array or a tensor of whole numbers."""
+    try:
+        numbers = torch.as_tensor(rows, device=device).flatten()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"rows is a {type(rows).__name__} that holds no row numbers ({error}).") from error
+    return numbers if numbers.is_floating_point() or numbers.dtype == torch.bool else numbers.long()
+
+
+def check_row_numbers(rows: Tensor, units: int, size: int) -> None:
+    if rows.shape[0] != units or rows.dtype != torch.int64:
+        raise InputError(f"rows has {rows.shape[0]} entries, {rows.dtype}, but {units} whole numbers are due.")
+    if rows.device.type == "cpu" and not torch.compiler.is_compiling() and units:
+        low, high = rows.min().item(), rows.max().item()
+        if low < 0 or high >= size:
+            raise InputError(
+                f"rows goes from {low} to {high}, but the ledger has rows 0 to {size - 1}. "
+                "Build the loss with rows=, the size of the data set."
+            )

@@ -45,6 +45,7 @@ from gradsieve.choosing.rates import RatePick, race
 from gradsieve.choosing.sharpen import equally_sure
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.auto_rate import line_up
+from gradsieve.estimators.decorrelating import decorrelation
 from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
 from gradsieve.estimators.scaling import Scale, input_scale, scale_inputs, scale_targets, target_scale
 from gradsieve.metrics import METRICS
@@ -157,7 +158,7 @@ def make_problem(cell: Cell, data: DataSet) -> Problem:
     given = CORRUPTIONS[cell.corruption](
         inputs, clean, cell.rate, generator(cell.seed, "rate", cell.corruption)
     ).targets
-    train, test = as_read(inputs, data.test.inputs, bench)
+    train, test = as_read(inputs, data.test.inputs, bench, data.task)
     rate = bench.learning_rate
     return Problem(
         plan=Plan(data.task, data.outputs, epochs=cell.epochs, learning_rate=rate, seed=cell.seed, device="cpu"),
@@ -171,14 +172,16 @@ def make_problem(cell: Cell, data: DataSet) -> Problem:
     )
 
 
-def as_read(train: torch.Tensor, test: torch.Tensor, bench: Bench) -> tuple[NDArray, NDArray]:
-    """Columns scaled robustly; images as they are, the digits' among them where a CNN reads them."""
+def as_read(train: torch.Tensor, test: torch.Tensor, bench: Bench, task: Task) -> tuple[NDArray, NDArray]:
+    """Columns as the estimators read them; images as they are, the digits' among them where a CNN reads them."""
     if train.dim() > 2:
         return train.numpy(), test.numpy()
     if bench.network == "cnn":
         return train.view(-1, 1, 8, 8).numpy(), test.view(-1, 1, 8, 8).numpy()
     scale = input_scale(train.double().numpy())
-    return scale_inputs(train.numpy(), scale), scale_inputs(test.numpy(), scale)
+    scaled = scale_inputs(train.numpy(), scale), scale_inputs(test.numpy(), scale)
+    mixed = decorrelation(scaled[0]) if task == "regression" else None
+    return (mixed.apply(scaled[0]), mixed.apply(scaled[1])) if mixed else scaled
 
 
 def small_cnn(shape: tuple[int, ...], outputs: int) -> torch.nn.Module:
@@ -226,7 +229,7 @@ def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     start, parts = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
     begun = cache(start)
     pick = race(begun, parts, problem.targets_at(True), seed=cell.seed)
-    firsts = [begun(rate, 0) for rate in RATES]
+    firsts = [begun(rate, parts[0]) for rate in RATES]
     for first in firsts:
         first.train(1.0)
     answers, given = np.stack([first.predict() for first in firsts]), problem.targets_at(True)[firsts[0].voters.numpy()]

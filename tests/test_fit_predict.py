@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,15 @@ from sklearn.datasets import load_digits
 from sklearn.preprocessing import OneHotEncoder
 
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
-from gradsieve.files import encoding
+from gradsieve.estimators.decorrelating import decorrelation
+from gradsieve.estimators.fitting import mean_outputs
+from gradsieve.estimators.scaling import input_scale, scale_inputs
+from gradsieve.files import encoding, model_folder
 from gradsieve.files.cells import safe_cell
-from gradsieve.files.encoding import encode, learn_categories, learn_columns, learn_number
+from gradsieve.files.encoding import Encoding, learn_categories, learn_columns, learn_number
 from gradsieve.files.fit import fit_file, predict_file
 from gradsieve.files.frame import Frame, read_frame
-from gradsieve.files.model_folder import load_model
+from gradsieve.files.model_folder import load_model, save_model
 from gradsieve.files.targets import infer_task
 
 EXPAND = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "expand.py"
@@ -62,6 +66,16 @@ def model(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model") / "model"
     fit_file(table, ["price"], folder, ignore=["rent", "class"], epochs=40, drop_rate=0.05)
     return folder
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """A table whose columns go together, and a folder, for tests that only read them."""
+    random, path = np.random.default_rng(0), tmp_path_factory.mktemp("together")
+    x = random.normal(size=(200, 1)) + 0.1 * random.normal(size=(200, 4))
+    table = write_csv(path / "t.csv", ["a", "b", "c", "d", "y"], np.column_stack([x, x[:, 0] - x[:, 1]]).tolist())
+    fit_file(table, ["y"], path / "m", epochs=5)
+    return table, path / "m"
 
 
 def test_fit_and_predict_by_the_command(gradsieve, table, tmp_path):
@@ -260,18 +274,18 @@ def test_categories_are_those_of_scikit_learns_encoder():
     ).fit(words[:, None])
     assert column.has_other
     # Which of two words that are equally rare keeps its column is either's choice: compare those above.
-    ours, expected = encode(frame, [column], 3.0), theirs.transform(words[:, None])
+    ours, expected = Encoding([column]).apply(frame), theirs.transform(words[:, None])
     assert ours.shape == expected.shape
     assert (ours.sum(1) == 1).all()
     np.testing.assert_array_equal(np.sort(ours.sum(0)), np.sort(expected.sum(0)))
     new = Frame(Path("x"), {"w": np.array(["never"], dtype=object)})
-    np.testing.assert_array_equal(encode(new, [column], 3.0), theirs.transform([["never"]]))
+    np.testing.assert_array_equal(Encoding([column]).apply(new), theirs.transform([["never"]]))
 
 
 def test_missing_numbers_are_the_median_and_say_so():
     frame = Frame(Path("x"), {"n": np.array([1.0, 2, 3, 4, 100, np.nan])})
     column = learn_number(frame, "n", print)
-    assert encode(frame, [column], 3.0)[-1].tolist() == [0, 1]
+    assert Encoding([column]).apply(frame)[-1].tolist() == [0, 1]
     assert encoding.from_json(json.loads(json.dumps(encoding.to_json([column])))) == [column]
 
 
@@ -286,7 +300,39 @@ def test_columns_that_tell_nothing_are_left_out_with_a_note():
 def test_codes_can_be_categories(tmp_path):
     table = write_csv(tmp_path / "t.csv", ["zip", "y"], [[i % 3 * 1000, [0.5, 9.5, 2.5][i % 3]] for i in range(90)])
     fit_file(table, ["y"], tmp_path / "m", categorical=["zip"], epochs=1)
-    assert load_model(tmp_path / "m").columns[0].categories == ["0", "1000", "2000"]
+    assert load_model(tmp_path / "m").encoding.columns[0].categories == ["0", "1000", "2000"]
+
+
+def test_amounts_are_learnt_from_inputs_without_their_correlations(together):
+    """The inputs that the estimators' functions make, and the same for every row in any company."""
+    table, folder = together
+    encoding, frame = load_model(folder).encoding, read_frame(table)
+    raw = np.stack([frame.columns[name] for name in encoding.names], axis=1)
+    scaled = scale_inputs(raw, input_scale(raw))
+    inputs = encoding.apply(frame)
+    assert np.array_equal(inputs, decorrelation(scaled).apply(scaled))
+    spread = [np.linalg.cond(np.cov(each.T)) for each in (scaled, inputs)]
+    assert spread[1] < 0.1 * spread[0]
+    alone = np.arange(len(frame)) == 17
+    assert np.array_equal(encoding.apply(frame.take(alone)), inputs[alone])
+    predicted = {row["row"]: row["predicted"] for row in read(folder / "rows.csv")}
+    assert predict_file(folder, table).splitlines()[1:] == [
+        f"{row},{predicted[row]}" for row in sorted(predicted, key=int)
+    ]
+
+
+def test_a_folder_from_before_inputs_were_decorrelated_predicts_as_it_did(together, tmp_path, monkeypatch):
+    table, folder = together
+    model, frame = load_model(folder), read_frame(table)
+    before = replace(model, encoding=replace(model.encoding, decorrelation=None))
+    monkeypatch.setattr(model_folder, "FORMAT", 1)
+    save_model(tmp_path / "m", before, {}, "")
+    outputs = mean_outputs(model.networks, before.encoding.apply(frame), "regression")
+    values = [
+        [float(cell) for cell in line.split(",")[1:]] for line in predict_file(tmp_path / "m", table).splitlines()[1:]
+    ]
+    assert np.array_equal(values, model.targets.scale.invert(outputs))
+    assert predict_file(tmp_path / "m", table) != predict_file(folder, table)
 
 
 def test_rows_without_a_target_are_left_out(tmp_path):
@@ -303,6 +349,7 @@ def test_npz(tmp_path):
     np.savez(tmp_path / "new.npz", x=X[1000:1200])
     summary = fit_file(tmp_path / "d.npz", ["y"], tmp_path / "m", epochs=10)
     assert summary["task"] == "classification"
+    assert load_model(tmp_path / "m").encoding.decorrelation is None  # classes are learnt from inputs as they are
     text = predict_file(tmp_path / "m", tmp_path / "new.npz")
     predicted = [int(line.split(",")[1]) for line in text.splitlines()[1:]]
     assert np.mean(predicted == y[1000:1200]) > 0.8

@@ -8,7 +8,7 @@ import torch
 
 from gradsieve import estimate_rate
 from gradsieve.choosing import RATES
-from gradsieve.choosing.rates import RUNGS, RatePick, Together, electorate, pick_rate, too_few
+from gradsieve.choosing.rates import RUNGS, SURVEYED, RatePick, Together, electorate, pick_rate, race, too_few
 from gradsieve.errors import GradsieveError, InputError
 
 ROWS = 600
@@ -30,7 +30,7 @@ class Runner:
         return self.truth + self.noise
 
 
-def race(best, share=0.0, diverging=()):
+def race_at(best, share=0.0, diverging=()):
     random = np.random.default_rng(1)
     truth = random.normal(size=(ROWS, 1))
     given = np.where(np.arange(ROWS)[:, None] < share * ROWS, random.uniform(-5, 5, size=truth.shape), truth)
@@ -45,7 +45,7 @@ def race(best, share=0.0, diverging=()):
 
 @pytest.mark.parametrize("best", RATES)
 def test_the_best_rate_wins_and_the_others_stop_on_the_way(best):
-    pick, runners = race(best, share=0.2)
+    pick, runners = race_at(best, share=0.2)
     assert pick.winner == best
     assert pick.rate == (max(best, round(pick.estimate, 2)) if best else 0)
     assert pick.choice is not None
@@ -80,18 +80,18 @@ def test_equal_candidates_leave_all_rows_in():
 
 @pytest.mark.parametrize("diverging", [(0.0,), (0.0, 0.1, 0.2, 0.3, 0.4)])
 def test_a_candidate_that_diverges_has_lost(diverging):
-    pick, _ = race(0.0, diverging=diverging)
+    pick, _ = race_at(0.0, diverging=diverging)
     assert pick.winner not in diverging
     assert pick.margins[0] == -1
 
 
 def test_where_all_diverge_the_error_is_theirs():
     with pytest.raises(GradsieveError, match="diverged"):
-        race(0.0, diverging=RATES)
+        race_at(0.0, diverging=RATES)
 
 
 def test_a_pick_survives_its_file():
-    pick, _ = race(0.3, share=0.2)
+    pick, _ = race_at(0.3, share=0.2)
     again = RatePick.from_json(json.loads(json.dumps(pick.to_json())))
     assert again.to_json() == pick.to_json()
     assert again.winner == 0.3
@@ -102,7 +102,8 @@ def test_a_pick_survives_its_file():
 @pytest.mark.parametrize("rows", [200, 1437, 2500, 4000, 5001, 10_000, 100_000])
 def test_nobody_votes_on_a_network_that_was_trained_on_it(rows):
     parts = electorate(rows, seed=0)
-    for trained, voters in parts:
+    for trained, voters, spare in parts:
+        assert sorted(torch.cat([trained, voters, spare]).tolist()) == list(range(rows))
         assert not set(trained.tolist()) & set(voters.tolist())
         assert len(voters) >= len(trained) // 4
     everybody = torch.cat([part.voters for part in parts])
@@ -154,6 +155,27 @@ def test_the_estimate_counts_far_targets(share, outputs):
     given[is_wrong] = random.uniform(-5, 5, size=(is_wrong.sum(), outputs))
     moved = (np.sqrt(((given - truth) ** 2).sum(1)) > 3 * 0.1 * np.sqrt(outputs)).mean()
     assert estimate_rate(truth, given) == pytest.approx(moved, abs=0.03)
+
+
+def test_what_lies_near_counts_as_right_however_near_the_others_are():
+    """A fit that meets most targets to the thousandth, and a fifth of them to the tenth of their spread."""
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(3000, 1))
+    met = truth + np.where(random.random((3000, 1)) < 0.2, 0.1, 0.001) * random.normal(size=truth.shape)
+    assert estimate_rate(met, truth) < 0.005
+    given = np.where(random.random((3000, 1)) < 0.3, truth + 2, truth)
+    assert estimate_rate(met, given) == pytest.approx(0.3, abs=0.03)
+
+
+def test_of_amounts_the_estimate_goes_no_farther_than_to_the_next_rate():
+    """The winner drops a tenth, and finds that four tenths are off."""
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(3000, 1))
+    given = np.where(random.random((3000, 1)) < 0.4, truth + 2, truth)
+    pick = pick_rate(lambda rate: Runner(rate, 0.1, truth), given)
+    assert pick.winner == 0.1
+    assert pick.estimate == pytest.approx(0.4, abs=0.03)
+    assert pick.rate == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.45])
@@ -236,6 +258,55 @@ def test_and_not_to_rates_that_cost_more_than_the_wrong_labels():
     costly = race_of_classes(lambda rate: 0.02 if rate == 0.1 else 0.4)
     assert costly.winner == costly.rate == 0.1
     assert costly.estimate == pytest.approx(0.27, abs=0.03)
+
+
+class Surveyor(Classifier):
+    def __init__(self, labels, diverges=False):
+        super().__init__(labels, 0.05)
+        self.diverges = diverges
+
+    def train(self, share):
+        assert share == SURVEYED
+        if self.diverges:
+            raise GradsieveError("diverged")
+
+
+def test_a_survey_of_all_rows_says_how_many_are_wrong():
+    """Candidates that are bad at it hold half of the labels for wrong, and find that dropping more costs too much."""
+    random = np.random.default_rng(1)
+    labels = random.integers(10, size=2000)
+    given = np.where(random.random(2000) < 0.27, (labels + 1) % 10, labels)
+
+    def pick(survey=None):
+        return pick_rate(lambda rate: Classifier(labels, 0.3 if rate == 0.1 else 0.5), given, survey=survey)
+
+    alone, surveyed = pick(), pick(lambda: Surveyor(labels))
+    assert alone.winner == surveyed.winner == alone.rate == 0.1
+    assert alone.estimate > 0.4
+    assert surveyed.estimate == pytest.approx(0.3, abs=0.03)
+    assert surveyed.rate == round(surveyed.estimate, 2)
+    assert surveyed.interval[0] < surveyed.estimate < surveyed.interval[1] < 0.35
+    assert pick(lambda: Surveyor(labels, diverges=True)).to_json() == alone.to_json()
+
+
+@pytest.mark.parametrize(("rows", "is_surveyed"), [(5000, False), (5001, True)])
+def test_many_rows_are_surveyed_and_amounts_are_not(rows, is_surveyed):
+    labels = np.random.default_rng(0).integers(10, size=rows)
+    for targets in (labels, labels[:, None].astype(float)):
+        begun = []
+
+        def start(rate, part, targets=targets, begun=begun):
+            begun.append((rate, part))
+            given = targets[part.voters.numpy()]
+            return Classifier(given, 0.0) if given.ndim == 1 else Shifted(rate, given)
+
+        parts = electorate(rows, seed=0)
+        race(start, parts, targets)
+        assert len(begun) == 6 * len(parts) + (is_surveyed and targets.ndim == 1)
+        if len(begun) % 6:
+            rate, part = begun[-1]
+            assert rate == 0
+            assert sorted(torch.cat([part.trained, part.voters]).tolist()) == list(range(rows))
 
 
 def test_an_exact_fit_has_no_suspects():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 
 from gradsieve import RobustClassifier, RobustRegressor
@@ -60,11 +61,15 @@ def test_wrong_amounts_that_follow_the_columns_are_found():
     assert found[False] < 0.5
 
 
-def test_classes_fixed_rates_and_own_networks_keep_their_inputs_unless_told():
+def test_classes_and_own_networks_keep_their_inputs_unless_told():
     X, y = together(60, 3), np.arange(60) % 2
     options = {"epochs": 1, "random_state": 0}
-    assert RobustClassifier(drop_rate="learn", **options).fit(X, y).decorrelation_ is None
-    assert RobustRegressor(**options).fit(X, y).decorrelation_ is None
-    assert RobustRegressor(decorrelate=True, **options).fit(X, y).decorrelation_ is not None
+    for drop_rate, method in ((0.2, "prl-l"), ("learn", "prl-l"), (0.0, "standard")):
+        assert RobustRegressor(method, drop_rate, **options).fit(X, y).decorrelation_ is not None
+    assert RobustRegressor(decorrelate=False, **options).fit(X, y).decorrelation_ is None
+    for decorrelate, is_done in (("auto", False), (True, True)):
+        for model in (RobustClassifier(drop_rate="learn"), RobustRegressor(module=torch.nn.Linear(3, 1))):
+            model.set_params(decorrelate=decorrelate, **options).fit(X, y)
+            assert (model.decorrelation_ is not None) == is_done
     with pytest.raises(InputError, match="decorrelate is 'yes'"):
         RobustRegressor(decorrelate="yes").fit(X, y)

@@ -21,7 +21,7 @@ def make_feed(folder, bad_rows="stop", notes=None, **options):
     known = survey(table, ["y"], INPUTS, [], None, 0, bad_rows, lambda text: None)
     note = (lambda text: None) if notes is None else notes.append
     return BlockFeed(
-        table, Encoder(known.columns, known.targets, True, bad_rows, note), 0, torch.device("cpu"), **options
+        table, Encoder(known.encoding, known.targets, True, bad_rows, note), 0, torch.device("cpu"), **options
     )
 
 

@@ -17,7 +17,8 @@ import torch
 from gradsieve.choosing import rates
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.files import fit as files_fit
-from gradsieve.files.fit import fit_file, predict_file
+from gradsieve.files.fit import fit_file, predict_file, prepare
+from gradsieve.files.model_folder import load_model
 from gradsieve.streams import fit as stream_fit
 from gradsieve.streams import rows as stream_rows
 from gradsieve.streams import survey as stream_survey
@@ -84,6 +85,18 @@ def test_the_folder_is_that_of_every_fit_and_the_ledger(streamed):
     assert int(ledger["judged"].max()) == OPTIONS["epochs"]
     assert summary["streamed"]
     assert about["fit"]["rows"] == ROWS
+
+
+def test_amounts_are_learnt_from_inputs_without_the_correlations_of_the_sample(shards, streamed):
+    """Which here is all of the table: the encoding is the one of a fit in memory."""
+    out, _ = streamed
+    ours, theirs = load_model(out).encoding, prepare(shards, ["y"], None, ["kind"], [], print).encoding
+    assert ours.columns == theirs.columns
+    assert np.array_equal(ours.decorrelation.matrix, theirs.decorrelation.matrix)
+    found = {int(line.split(",")[0]): float(line.split(",")[1]) for line in predict_file(out, shards).splitlines()[1:]}
+    rows = read(out / "rows.csv")
+    listed = [float(row["predicted"]) for row in rows]
+    np.testing.assert_allclose([found[int(row["row"])] for row in rows], listed, rtol=1e-4, atol=1e-5)
 
 
 def test_predict_streams_too(shards, streamed, monkeypatch, tmp_path):
@@ -256,6 +269,18 @@ def test_killed_a_fit_goes_on_to_the_same_bits(shards, streamed, tmp_path):
         fit(shards, out, resume=True)
     assert bits(out) == bits(streamed[0])
     assert not (out / "fit").exists()
+
+
+def test_a_fit_from_before_inputs_were_decorrelated_does_not_go_on(shards, tmp_path):
+    out = tmp_path / "m"
+    with pytest.raises(Interrupted):
+        fit(shards, out, tell=lambda record: os.kill(os.getpid(), signal.SIGINT))
+    config = out / "fit" / "config.json"
+    before = json.loads(config.read_text())
+    del before["decorrelated"]
+    config.write_text(json.dumps(before))
+    with pytest.raises(RunFolderError, match=r"holds another run .decorrelated is None there.*Choose another --out"):
+        fit(shards, out, resume=True)
 
 
 def test_a_state_does_not_go_on_with_other_data(shards, columns, write_shards, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from gradsieve.audit.writing import whole_file
 from gradsieve.data import Rows, Task
 from gradsieve.data.table import read_csv
 from gradsieve.errors import InputError
-from gradsieve.estimators.decorrelating import decorrelation
 from gradsieve.estimators.fitting import DROP_RATE, make_trainer, mean_outputs
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.rows import canonical_order
@@ -50,8 +48,6 @@ def audit_file(
     ``drop_rate="learn"`` drops as many rows as seem wrong on the way; "auto" lets held-out rows choose the share.
     """
     prepared = prepare(data, targets, task, ignore, categorical, note)
-    if prepared.targets.task == "regression":
-        prepared = decorrelated(prepared)
     learns = drop_rate == LEARN
     options = {"method": method, "epochs": epochs, "seed": seed, "device": device, "learns_rate": learns}
     plan, _, make_network = plan_fit(prepared, DROP_RATE if learns else drop_rate, note, **options)
@@ -80,13 +76,6 @@ def audit_file(
         most=1.0 if trainer.learnt_rate is None else trainer.learnt_rate,
         **row_names(prepared),
     )
-
-
-def decorrelated(prepared: Prepared) -> Prepared:
-    """Amounts are learnt from inputs without their correlations: before a network has found what lies between columns
-    that go together, it learns wrong amounts."""
-    found = decorrelation(prepared.inputs)
-    return replace(prepared, inputs=found.apply(prepared.inputs)) if found else prepared
 
 
 def row_names(prepared: Prepared) -> dict[str, Any]:

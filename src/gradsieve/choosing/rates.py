@@ -2,6 +2,10 @@
 
 The rows that vote are as wrong as those that the candidates are trained on. Candidates start from the same weights and
 see the same batches. At 30 % and at 60 % of the epochs those stop that are far from the best, and two run to the end.
+
+Of many rows the candidates see a sample, which says whether dropping does good, but may be too small to learn from how
+many labels are wrong. That is then asked of a network that has seen all other rows a few times and dropped none: wrong
+labels are learnt by heart later.
 """
 
 from __future__ import annotations
@@ -27,11 +31,13 @@ RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # at this share of the epochs, so many s
 CLOSE = 1.0  # standard errors by which a larger rate may be behind the winner, for the estimate to go that far
 STEP = 0.1 + 1e-9  # rates so near to each other may tie
 LEAST_ROWS = 200  # a fifth of fewer is no electorate
-ENOUGH = 45  # times the square root of the rows: so many take part, all of them up to 2,025 rows
+ENOUGH = 45  # times the square root of the rows: so many take part, all of them up to 2,025 rows,
+ENOUGH_OF_MANY = 40  # and so many where there is one network to a candidate: a race should cost about one run
 VOTERS = 0.2  # of those
 MOST_VOTERS = 5_000
 MOST_PARTS = 5  # networks of a candidate, each with voters of its own,
 PARTED_ROWS = 10_000  # and no more than this divided by the rows: one from 5,001 rows on
+SURVEYED = 0.1  # of the epochs: how long a survey takes, in which no network has yet learnt wrong labels by heart
 INTERVAL = (5, 95)  # percentiles
 
 
@@ -109,6 +115,11 @@ class Part(NamedTuple):
 
     trained: torch.Tensor  # the rows that a network learns from,
     voters: torch.Tensor  # and those that it is asked about
+    spare: torch.Tensor  # neither
+
+    def widened(self) -> Part:
+        """All rows but the voters are learnt from."""
+        return Part(torch.cat([self.trained, self.spare]), self.voters, self.spare[:0])
 
 
 def electorate(rows: int, seed: int) -> list[Part]:
@@ -118,11 +129,13 @@ def electorate(rows: int, seed: int) -> list[Part]:
     network leaves: a candidate is then several networks, and each row votes on one that did not see it.
     """
     order = torch.randperm(rows, generator=seeds.generator(seed, "electorate"))
-    sample, parts = min(rows, int(ENOUGH * rows**0.5)), max(1, min(MOST_PARTS, PARTED_ROWS // rows))
+    parts = max(1, min(MOST_PARTS, PARTED_ROWS // rows))
+    sample = min(rows, int((ENOUGH if parts > 1 else ENOUGH_OF_MANY) * rows**0.5))
     trained = sample - part(VOTERS, sample)
     voters = min(rows - trained, rows // parts)
+    asked = min(voters, trained, MOST_VOTERS)
     turned = (order.roll(number * voters) for number in range(parts))
-    return [Part(each[:trained], each[rows - voters :][:MOST_VOTERS]) for each in turned]
+    return [Part(each[:trained], each[rows - asked :], each[trained : rows - asked]) for each in turned]
 
 
 class Together:
@@ -140,27 +153,29 @@ class Together:
 
 
 def race(
-    start: Callable[[float, int], Candidate],
+    start: Callable[[float, Part], Candidate],
     parts: Sequence[Part],
     targets: NDArray,
     *,
     weights: NDArray | None = None,
     seed: int = 0,
 ) -> RatePick:
-    """Let the rows choose between candidates of several networks: ``start(rate, number)`` is that on one of the parts.
+    """Let the rows choose between candidates of several networks: ``start(rate, part)`` is that on one of the parts.
 
     ``targets`` and ``weights`` are those of all rows. Sets so small that they have several parts have time for rate 0
-    to run to the end, too.
+    to run to the end, too; of larger ones, all rows are surveyed where they are classes.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
-    voters = torch.cat([part.voters for part in parts]).numpy()
+    voters, is_small = torch.cat([part.voters for part in parts]).numpy(), len(parts) > 1
+
     return pick_rate(
-        lambda rate: Together([start(rate, number) for number in range(len(parts))]),
+        lambda rate: Together([start(rate, part) for part in parts]),
         targets[voters],
         weights=None if weights is None else weights[voters],
         seed=seed,
-        plain_stays=len(parts) > 1,
+        plain_stays=is_small,
+        survey=None if is_small else lambda: start(0.0, parts[0].widened()),
     )
 
 
@@ -172,11 +187,13 @@ def pick_rate(
     seed: int = 0,
     rates: Sequence[float] = RATES,
     plain_stays: bool = False,
+    survey: Callable[[], Candidate] | None = None,
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
     ``plain_stays``: of classes rate 0 runs to the end. Networks that have hardly learnt anything by the first vote are
-    judged by how sure they are, and what drops rows for no good is found out later.
+    judged by how sure they are, and what drops rows for no good is found out later. ``survey`` starts a
+    network that will know classes better than the candidates do; the estimate is then its own.
     """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
@@ -191,8 +208,10 @@ def pick_rate(
     best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
     if len(last.names) > 1:
         choice = choose(last.heard, last.given, names=last.names, weights=weights, seed=seed)
-    estimate, interval = estimate_and_interval(last.answers[best], last.given, last.weights, seed)
-    rate = rate_to_drop(last, estimate, max(rates))
+    surveyed = conduct(survey, last.given) if survey is not None and last.given.ndim == 1 else None
+    knowing = last.answers[best] if surveyed is None else surveyed
+    estimate, interval = estimate_and_interval(knowing, last.given, last.weights, seed)
+    rate = rate_to_drop(last, estimate, max(rates), is_surveyed=surveyed is not None)
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes))
@@ -218,20 +237,24 @@ def hold_vote(
     return Vote(share, names, stacked, heard, given, weight, verdict, has_majority)
 
 
-def rate_to_drop(last: Vote, estimate: float, largest: float) -> float:
+def rate_to_drop(last: Vote, estimate: float, largest: float, *, is_surveyed: bool = False) -> float:
     """The winner's rate, or the estimate where that is larger.
 
-    The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good. Of classes,
+    The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good. Of amounts it
+    goes as far as to the next rate, which lost: beyond, it is the estimate that is wrong. Of classes,
     trimming may cost more than the wrong labels do, in a network that is short of steps: there the estimate goes no
-    farther than to a rate that the last vote finds about as good.
+    farther than to a rate that the last vote finds about as good. Unless all rows were surveyed: candidates on a
+    sample are short of rows, which the run is not.
     """
     best, result = last.verdict.best, last.verdict.result
     winner = last.names[best]
     if not winner:
         return winner
-    if last.given.ndim == 1:
+    if last.given.ndim == 1 and not is_surveyed:
         is_close = result.margins[best] <= CLOSE * result.errors[best]  # the winner itself, too
         largest = max(np.array(last.names)[is_close])
+    if last.given.ndim == 2:
+        largest = min(largest, winner + STEP)
     return max(winner, min(round(estimate, 2), float(largest)))
 
 
@@ -255,6 +278,16 @@ def advance(runners: dict[float, Candidate], share: float) -> dict[float, NDArra
     if not answers and failure is not None:
         raise failure
     return answers
+
+
+def conduct(survey: Callable[[], Candidate], given: NDArray) -> Array | None:
+    """What the network of a survey says about the voting rows; None where its training diverges."""
+    surveyor = survey()
+    try:
+        surveyor.train(SURVEYED)
+        return read_rows(surveyor.predict()[None], given)[0][0]
+    except GradsieveError:
+        return None
 
 
 def last_vote(rate: float, winner: float, votes: list[Vote]) -> tuple[float, float, float]:

@@ -48,8 +48,8 @@ def find_drop_rate(
         raise InputError(f"weights has shape {counts.shape}, but must be one number for each of {len(given)} rows.")
     parts = electorate(len(given), seed)
 
-    def start(rate: float, number: int) -> Runner:
-        return Runner(loop, rate, parts[number], epochs, seed)
+    def start(rate: float, part: Part) -> Runner:
+        return Runner(loop, rate, part, epochs, seed)
 
     return race(start, parts, given, weights=counts, seed=seed)
 

@@ -54,7 +54,7 @@ def line_up(
     targets_at: TargetsAt,
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
-) -> tuple[Callable[[float, int], Runner], list[Part]]:
+) -> tuple[Callable[[float, Part], Runner], list[Part]]:
     """A starter of candidates at a rate on a part of the rows, and these parts."""
 
     @cache
@@ -62,12 +62,11 @@ def line_up(
         return Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(drops)))
 
     order = canonical_order(inputs, targets_at(True))
-    parts = [Part(order[part.trained], order[part.voters]) for part in electorate(len(inputs), plan.seed)]
+    parts = [Part(*(order[rows] for rows in part)) for part in electorate(len(inputs), plan.seed)]
 
-    def start(rate: float, number: int) -> Runner:
-        trained, voters = parts[number]
+    def start(rate: float, part: Part) -> Runner:
         at_rate = replace(plan, drop_rate=rate)
-        return Runner(make_trainer(at_rate, rows(rate > 0), trained, make_network, weights), voters)
+        return Runner(make_trainer(at_rate, rows(rate > 0), part.trained, make_network, weights), part.voters)
 
     return start, parts
 
@@ -82,7 +81,7 @@ class Runner:
     def train(self, share: float) -> None:
         plan, feed = self.trainer.plan, self.trainer.feed
         with reproducible(seeds.derive(plan.seed, "candidate", self.done), feed.device):
-            while self.done < round(share * plan.epochs) or share == 1:  # early stopping may end it before
+            while self.done < max(1, round(share * plan.epochs)) or share == 1:  # early stopping may end it before
                 if next(self.records, None) is None:
                     break
                 self.done += 1

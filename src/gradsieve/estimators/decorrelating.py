@@ -7,6 +7,7 @@ alike, inputs show all that they have from the start. Classes are learnt fast as
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,14 @@ from gradsieve.errors import InputError
 
 LEAST = 0.1  # of the mean variance, added to each: a direction in which rows hardly differ is mostly rounding
 MOST_COLUMNS = 1000  # with more, their correlations cost more than they are worth
-GRID = 1024  # inputs are counted in this part of their unit, and up to
-FARTHEST = 8  # units: sums of whole numbers are exact, whatever the order of the rows
-BLOCK = 2**16  # rows at a time
+BLOCK = 2**17  # values at a time, few enough for a cache
+
+# Inputs and matrix are rounded to whole parts. Sums of whole numbers are exact: nothing depends on the order of the rows,
+# a row's numbers do not depend on the rows beside it, and hardly on the machine.
+GRID = 1024  # parts of a unit, of inputs that are learnt from
+FARTHEST = 8  # units, of the same
+FINE = 2**22  # parts of a unit, of inputs that are mixed: as float32 has them at 3, where they are clipped
+ROUGH = 2**16  # parts of one, of the matrix
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,8 @@ class Decorrelation:
     def apply(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Scaled inputs (N, d) without the correlations of those that this was learnt from."""
         found = np.empty(inputs.shape, dtype=np.float32)
-        for start in range(0, len(inputs), BLOCK):
-            # Not a product of matrices: a row's numbers must not depend on the rows beside it.
-            found[start : start + BLOCK] = np.einsum(
-                "nd,de->ne", inputs[start : start + BLOCK] - self.centre, self.matrix
-            )
+        for part in blocks(inputs):
+            found[part] = np.rint((inputs[part] - self.centre) * FINE) @ self.matrix / FINE
         return found
 
 
@@ -47,11 +50,11 @@ def decorrelation(inputs: NDArray[Any], weights: NDArray[Any] | None = None) -> 
     if columns > MOST_COLUMNS:
         return None
     weight, total, squares = 0.0, np.zeros(columns), np.zeros((columns, columns))
-    for start in range(0, len(inputs), BLOCK):
-        part = np.rint(np.clip(inputs[start : start + BLOCK].astype(np.float64), -FARTHEST, FARTHEST) * GRID)
-        weighed = part if weights is None else part * weights[start : start + BLOCK, None]
-        weight += len(part) if weights is None else float(weights[start : start + BLOCK].sum())
-        total, squares = total + weighed.sum(0), squares + weighed.T @ part
+    for part in blocks(inputs):
+        counts = np.rint(np.clip(inputs[part].astype(np.float64), -FARTHEST, FARTHEST) * GRID)
+        weighed = counts if weights is None else counts * weights[part, None]
+        weight += len(counts) if weights is None else float(weights[part].sum())
+        total, squares = total + weighed.sum(0), squares + weighed.T @ counts
     centre = total / weight
     variances, directions = np.linalg.eigh(squares / weight - np.outer(centre, centre))
     variances = np.maximum(variances, 0) / GRID**2
@@ -60,7 +63,14 @@ def decorrelation(inputs: NDArray[Any], weights: NDArray[Any] | None = None) -> 
     shrunk = variances + LEAST * variances.mean()
     # All together vary as much as before: inputs that do not go together stay what they were.
     size = np.sqrt(variances.sum() / (variances / shrunk).sum())
-    return Decorrelation(centre / GRID, size * (directions / np.sqrt(shrunk)) @ directions.T)
+    matrix = size * (directions / np.sqrt(shrunk)) @ directions.T
+    return Decorrelation(centre / GRID, np.rint(matrix * ROUGH) / ROUGH)
+
+
+def blocks(inputs: NDArray[Any]) -> Iterator[slice]:
+    """Rows that are taken together."""
+    step = max(1, BLOCK // max(1, inputs.shape[1]))
+    return (slice(start, start + step) for start in range(0, len(inputs), step))
 
 
 def check_decorrelate(decorrelate: Any, otherwise: bool) -> bool:

@@ -73,8 +73,8 @@ PARAMETERS = """
         Inputs are centred at their median, divided by their interquartile range, and smoothly clipped to this many
         of them, so that heavy tails do no harm. ``float("inf")`` clips nothing.
     decorrelate : bool or "auto", default="auto"
-        Take the correlations out of the inputs before the network sees them, of at most 1,000 columns. "auto": where
-        a regressor learns its drop rate and ``module`` is None.
+        Take the correlations out of the inputs before the network sees them, of at most 1,000 columns. "auto": for
+        a regressor whose ``module`` is None.
     early_stopping : bool, default=False
         Hold ``validation_fraction`` of the rows out, stop when their score has not improved for ``n_iter_no_change``
         epochs, and return to the best. Held-out targets are as wrong as the others, so the score is the mean loss of
@@ -209,7 +209,7 @@ class _Robust(BaseEstimator):
         clip = check_clip(plain(self.input_clip))
         scale = input_scale(X, weights)
         inputs, network = scale_inputs(X, scale, clip), self._network(X.shape[1], plan.outputs)
-        by_default = self._task == "regression" and plan.learns_rate and self.module is None
+        by_default = self._task == "regression" and self.module is None
         mixed = decorrelation(inputs, weights) if check_decorrelate(self.decorrelate, by_default) else None
         inputs = mixed.apply(inputs) if mixed else inputs
         pick = None

@@ -30,7 +30,6 @@ from gradsieve.data import Task
 from gradsieve.data.validate import check_count
 from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunFolderError
 from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
-from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.fit import Prepared, prepare, rows_csv
 from gradsieve.files.model_folder import Design, Model, about, save_model
 from gradsieve.methods import DEFAULT_METHOD
@@ -184,7 +183,7 @@ def save_winner(folder: Path, plan: Plan, design: Design, prepared: Prepared, re
     scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs, scaled, lambda number: design.build())
     predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
-    model = Model(prepared.targets, prepared.columns, prepared.side, CLIP, design, fitted.networks)
+    model = Model(prepared.targets, prepared.encoding, prepared.side, design, fitted.networks)
     summary = {"data": result["data"], "rows": len(scaled), "loss": fitted.history[-1]["loss"]}
     rows = rows_csv(prepared, fitted.row_scores, fitted.kept, predicted)
     save_model(folder, model, {**about(summary, plan), "sweep": dict(result)}, rows, is_ours=True)

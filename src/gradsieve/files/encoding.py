@@ -1,22 +1,25 @@
-"""Columns as the numbers that a network reads. What is learnt from a table is plain data: it is saved as JSON.
+"""Columns as the numbers that a network reads. What is learnt from a table is plain data: it is saved with the model.
 
 A number is scaled by median and quartiles (``estimators.scaling``); where it is missing it is the median, and a column
 beside it says so. A word is one of the categories that the table had (scikit-learn's OneHotEncoder with
 ``max_categories`` and ``handle_unknown="infrequent_if_exist"``): rare ones and those never seen share a column.
+Where amounts are to be learnt, the correlations of all these numbers are taken out (``estimators.decorrelating``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradsieve.data import Task
 from gradsieve.errors import InputError
-from gradsieve.estimators.scaling import Scale, input_scale, scale_inputs
+from gradsieve.estimators.decorrelating import Decorrelation, decorrelation
+from gradsieve.estimators.scaling import CLIP, Scale, input_scale, scale_inputs
 from gradsieve.files.frame import Frame, is_missing, is_text, number, numbers, texts
 
 MOST_CATEGORIES = 64
@@ -68,6 +71,40 @@ class CategoryColumn:
 Column = NumberColumn | CategoryColumn
 
 
+@dataclass(frozen=True)
+class Encoding:
+    """How a frame becomes a network's inputs."""
+
+    columns: Sequence[Column] = ()  # none for images
+    clip: float = CLIP
+    decorrelation: Decorrelation | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are read."""
+        return [column.name for column in self.columns]
+
+    @property
+    def size(self) -> int:
+        """How many inputs the network has."""
+        return sum(column.size for column in self.columns)
+
+    def apply(self, frame: Frame) -> NDArray[np.float32]:
+        """(N, size); a row's numbers do not depend on the rows beside it."""
+        scaled = np.concatenate([column.encode(frame, self.clip) for column in self.columns], axis=1)
+        return self.decorrelation.apply(scaled) if self.decorrelation else scaled
+
+
+def learn_encoding(
+    frame: Frame, names: Iterable[str], categorical: Collection[str], task: Task, note: Callable[[str], None]
+) -> Encoding:
+    """How the columns become inputs: scaled, and for regression without their correlations."""
+    encoding = Encoding(learn_columns(frame, names, categorical, note))
+    if task != "regression":
+        return encoding
+    return replace(encoding, decorrelation=decorrelation(encoding.apply(frame)))
+
+
 def learn_columns(
     frame: Frame, names: Iterable[str], categorical: Collection[str], note: Callable[[str], None]
 ) -> list[Column]:
@@ -113,11 +150,6 @@ def learn_categories(frame: Frame, name: str, note: Callable[[str], None]) -> Ca
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     has_other = len(ranked) > MOST_CATEGORIES
     return CategoryColumn(name, sorted(ranked[: MOST_CATEGORIES - 1] if has_other else ranked), has_other)
-
-
-def encode(frame: Frame, columns: Iterable[Column], clip: float) -> NDArray[np.float32]:
-    """(N, d) float32."""
-    return np.concatenate([column.encode(frame, clip) for column in columns], axis=1)
 
 
 def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:

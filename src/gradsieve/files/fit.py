@@ -22,9 +22,8 @@ from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
 from gradsieve.estimators.fitting import DROP_RATE, Plan, fit_networks, mean_outputs
-from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.cells import csv_lines, to_csv
-from gradsieve.files.encoding import encode, learn_columns
+from gradsieve.files.encoding import Encoding, learn_encoding
 from gradsieve.files.frame import Frame, read_frame
 from gradsieve.files.images import SIDE, class_images, find_images, read_images
 from gradsieve.files.model_folder import Design, Model, about, check_new, load_model, save_model
@@ -48,8 +47,8 @@ class Prepared:
     targets: Targets
     given: NDArray  # (N, targets) as the file has them
     names: Sequence[Any]  # of the rows: their numbers from 1, or the paths of images
-    columns: list[Any] = field(default_factory=list)
-    side: int = 0
+    encoding: Encoding = field(default_factory=Encoding)  # of a table
+    side: int = 0  # of images
 
     def design(self) -> Design:
         shape = list(self.inputs.shape[1:])
@@ -109,14 +108,14 @@ def fit_file(
     plan, pick, make_network = plan_fit(prepared, drop_rate, note, **options)
     scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
-    model = Model(prepared.targets, prepared.columns, prepared.side, CLIP, prepared.design(), fitted.networks)
+    model = Model(prepared.targets, prepared.encoding, prepared.side, prepared.design(), fitted.networks)
     predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     summary = {
         "data": str(data),
         "task": plan.task,
         "target": prepared.targets.names,
         "rows": len(scaled),
-        "inputs": len(prepared.columns) or list(prepared.inputs.shape[1:]),
+        "inputs": len(prepared.encoding.columns) or list(prepared.inputs.shape[1:]),
         "dropped": int((~fitted.kept).sum()),
         "loss": fitted.history[-1]["loss"],
         "seconds": time.monotonic() - began,
@@ -200,8 +199,8 @@ def prepare_table(
     numbers = np.flatnonzero(filled) + 1
     frame = frame.take(filled)
     learnt, given = learn_targets(frame, names, task)
-    columns = learn_columns(frame, inputs, words, note)
-    return Prepared(encode(frame, columns, CLIP), learnt, given, numbers.tolist(), columns)
+    encoding = learn_encoding(frame, inputs, words, learnt.task, note)
+    return Prepared(encoding.apply(frame), learnt, given, numbers.tolist(), encoding)
 
 
 def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Prepared:
@@ -270,19 +269,19 @@ def table_parts(model: Model, data: Path) -> Iterator[tuple[Sequence[Any], NDArr
     if shards is None or shards.bytes_in_memory <= MOST_IN_MEMORY:
         frame = read_frame(data)
         check_columns(frame, model)
-        yield range(1, len(frame) + 1), encode(frame, model.columns, model.clip)
+        yield range(1, len(frame) + 1), model.encoding.apply(frame)
         return
     from gradsieve.streams.reading import frames
 
     check_columns(Frame(data, dict.fromkeys(shards.columns, np.empty(0))), model)
-    for frame in frames(shards, [column.name for column in model.columns]):
+    for frame in frames(shards, model.encoding.names):
         assert frame.row_numbers is not None
-        yield (frame.row_numbers + 1).tolist(), encode(frame, model.columns, model.clip)
+        yield (frame.row_numbers + 1).tolist(), model.encoding.apply(frame)
 
 
 def check_columns(frame: Frame, model: Model) -> None:
     """Columns are found by name, whatever their order; those that the model does not know are ignored."""
-    missing = [column.name for column in model.columns if column.name not in frame.columns]
+    missing = [name for name in model.encoding.names if name not in frame.columns]
     if missing:
         near = unknown("column", missing[0], dict.fromkeys(frame.columns))
         count = f" {len(missing)} columns are missing: {', '.join(missing)}." if len(missing) > 1 else ""

@@ -1,6 +1,6 @@
 """The folder of a fitted model: nothing in it is code, and nothing in it can change unnoticed.
 
-model.safetensors  the networks
+model.safetensors  the networks, and what takes the correlations out of their inputs
 model.json         columns, encodings, scales, network, versions, and the SHA-256 of the weights and of itself
 rows.csv           row, score, kept, given, predicted: the suspicious rows first
 """
@@ -18,16 +18,17 @@ import torch
 from torch import nn
 
 from gradsieve.errors import CheckpointError, GradsieveError, RunFolderError
+from gradsieve.estimators.decorrelating import Decorrelation
 from gradsieve.estimators.fitting import Plan
-from gradsieve.files import encoding
-from gradsieve.files.encoding import Column
+from gradsieve.files.encoding import Encoding, from_json, to_json
 from gradsieve.files.targets import Targets
 from gradsieve.models.build import build
 from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
 from gradsieve.training.state import under
 from gradsieve.training.versions import versions
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, FORMAT)  # those that can be read; in the first, inputs kept their correlations
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,8 @@ class Model:
     """Everything that turns a file into predictions."""
 
     targets: Targets
-    columns: list[Column]  # of a table; none for images
+    encoding: Encoding  # of a table; without columns for images
     side: int  # of images, in pixels; 0 for tables
-    clip: float
     design: Design
     networks: list[nn.Module]
 
@@ -80,20 +80,23 @@ def save_model(folder: Path, model: Model, history: dict[str, Any], rows: str, i
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be made ({error.strerror}). Choose another --out.") from error
     write_whole(folder / "rows.csv", rows.encode())
-    weights = {
+    tensors = {
         f"network{number}.{name}": tensor
         for number, network in enumerate(model.networks)
         for name, tensor in network.state_dict().items()
     }
+    mixed = model.encoding.decorrelation
+    if mixed is not None:
+        tensors |= {f"decorrelation.{name}": torch.from_numpy(array) for name, array in asdict(mixed).items()}
     content = {
         "format": FORMAT,
         "targets": asdict(model.targets),
-        "columns": encoding.to_json(model.columns),
+        "columns": to_json(model.encoding.columns),
         "image_side": model.side,
-        "input_clip": model.clip,
+        "input_clip": model.encoding.clip,
         "network": asdict(model.design),
         "networks": len(model.networks),
-        "weights_sha256": write_tensors(folder / "model.safetensors", weights),
+        "weights_sha256": write_tensors(folder / "model.safetensors", tensors),
         **finite(history),
     }
     write_json(folder / "model.json", {**content, "sha256": digest(content)})
@@ -108,11 +111,13 @@ def load_model(folder: Path) -> Model:
         networks = [design.build() for _ in range(content["networks"])]
         for number, network in enumerate(networks):
             network.load_state_dict(under(tensors, f"network{number}."))
+        mixed = {name: tensor.numpy() for name, tensor in under(tensors, "decorrelation.").items()}
         return Model(
             targets=Targets.from_json(content["targets"]),
-            columns=encoding.from_json(content["columns"]),
+            encoding=Encoding(
+                from_json(content["columns"]), content["input_clip"], Decorrelation(**mixed) if mixed else None
+            ),
             side=content["image_side"],
-            clip=content["input_clip"],
             design=design,
             networks=[network.eval() for network in networks],
         )
@@ -128,7 +133,7 @@ def read_content(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise RunFolderError(f"{folder} is not a model folder: it has no model.json. Make one with gradsieve fit.")
     content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT or "sha256" not in content:
+    if not isinstance(content, dict) or content.get("format") not in FORMATS or "sha256" not in content:
         raise CheckpointError(f"{path} is damaged or not a model of gradsieve fit. Fit it again into another folder.")
     if content.pop("sha256") != digest(content):
         raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one that it records. Fit it again.")

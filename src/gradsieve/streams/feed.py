@@ -57,9 +57,8 @@ class BlockFeed:
 
     def windows(self, epoch: int) -> list[Window]:
         """What is read together in an epoch."""
-        inputs = sum(column.size for column in self.encoder.columns)
         groups = epoch_groups(self.shards.groups, self.seed, epoch, self.world, self.rank)
-        return list(windows(groups, window_size(inputs)))
+        return list(windows(groups, window_size(self.encoder.encoding.size)))
 
     def batches(self, epoch: int, size: int, place: Place) -> Iterator[tuple[Batch, Place]]:
         """Batches of ``size`` rows from ``place`` on, each with the place behind it; the rows left over are few."""

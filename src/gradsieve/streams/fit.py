@@ -25,7 +25,6 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
 from gradsieve.estimators.fitting import Plan, start
-from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.frame import Frame
 from gradsieve.files.model_folder import Design, Model, about, check_new, read_content, save_model, saved_summary
 from gradsieve.files.targets import given_targets
@@ -65,6 +64,7 @@ class StreamFit:
     task: Task | None
     bad_rows: BadRows
     plan: dict[str, Any]
+    decorrelated: Task = "regression"  # whose inputs are; a fit from before any were does not go on with others
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -101,8 +101,8 @@ def fit_stream(
     known = survey(shards, names, inputs, words, task, options["seed"], bad_rows, note)
     plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=first_rate(drop_rate), **options)
     check_method(plan.make_method())
-    design = Design("mlp", {"hidden": list(hidden)}, [sum(column.size for column in known.columns)], plan.outputs)
-    encoder = Encoder(known.columns, known.targets, plan.used_rate > 0, bad_rows, note)
+    design = Design("mlp", {"hidden": list(hidden)}, [known.encoding.size], plan.outputs)
+    encoder = Encoder(known.encoding, known.targets, plan.used_rate > 0, bad_rows, note)
     folder.create()
     try:
         pick = None
@@ -154,7 +154,7 @@ def finish(
         "task": plan.task,
         "target": encoder.targets.names,
         "rows": usable,
-        "inputs": len(encoder.columns),
+        "inputs": len(encoder.encoding.columns),
         "dropped": usable - int(kept.sum()),
         "loss": last["loss"],
         "seconds": trainer.state.seconds,
@@ -165,7 +165,7 @@ def finish(
     if pick is not None:
         summary["pick"] = pick.to_json()
     books = {"ledger_sha256": write_tensors(out / "ledger.safetensors", ledger.tensors())}
-    model = Model(encoder.targets, encoder.columns, 0, CLIP, design, networks)
+    model = Model(encoder.targets, encoder.encoding, 0, design, networks)
     rows = listed_rows(feed.shards, encoder, networks, scores, kept)
     save_model(out, model, {**about(summary, plan), **books, "stream": fit.to_json()}, rows, is_ours=True)
     return {**summary, "method": plan.method, "drop_rate": plan.used_rate, "seed": plan.seed, "out": str(out)}

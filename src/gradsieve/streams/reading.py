@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradsieve.errors import InputError
-from gradsieve.estimators.scaling import CLIP
-from gradsieve.files.encoding import Column, NumberColumn, encode
+from gradsieve.files.encoding import Encoding, NumberColumn
 from gradsieve.files.frame import Frame, is_text, number
 from gradsieve.files.targets import Targets, filled_rows, given_targets
 from gradsieve.streams.order import SLICE, in_file_order
@@ -105,7 +104,7 @@ def first_fault(frame: Frame, number_columns: Sequence[str], good: NDArray[np.bo
 class Encoder:
     """How a frame becomes inputs and targets; what to do with rows that cannot."""
 
-    columns: list[Column]
+    encoding: Encoding
     targets: Targets
     drops: bool  # whether the method drops rows, which limits how far a target may lie away
     bad_rows: BadRows
@@ -113,13 +112,13 @@ class Encoder:
 
     @property
     def names(self) -> list[str]:
-        return [*(column.name for column in self.columns), *self.targets.names]
+        return [*self.encoding.names, *self.targets.names]
 
     @property
     def number_columns(self) -> list[str]:
         """The columns whose cells must be numbers."""
         own = self.targets.names if self.targets.task == "regression" else []
-        return [*(column.name for column in self.columns if isinstance(column, NumberColumn)), *own]
+        return [*(column.name for column in self.encoding.columns if isinstance(column, NumberColumn)), *own]
 
     def usable(self, frame: Frame) -> tuple[Frame, int]:
         """The rows that have a target and no fault, and how many have one; the first fault is an error, or a note."""
@@ -140,7 +139,7 @@ class Encoder:
         scaled = self.targets.scaled(given, self.drops)
         assert frame.row_numbers is not None
         rows = torch.from_numpy(np.ascontiguousarray(frame.row_numbers))
-        return Part(rows, torch.from_numpy(encode(frame, self.columns, CLIP)), torch.from_numpy(scaled), bad)
+        return Part(rows, torch.from_numpy(self.encoding.apply(frame)), torch.from_numpy(scaled), bad)
 
 
 def joined(parts: Sequence[Part]) -> Part:

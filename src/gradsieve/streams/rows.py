@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve.estimators.fitting import answers, mean_outputs
-from gradsieve.estimators.scaling import CLIP
 from gradsieve.files.cells import to_csv
-from gradsieve.files.encoding import encode
 from gradsieve.files.frame import Frame
 from gradsieve.files.targets import given_targets, row_header
 from gradsieve.method import Method
@@ -83,8 +81,8 @@ def listed_rows(shards: Shards, encoder: Encoder, networks: Sequence[nn.Module],
     lines: list[list] = [[]] * len(order)
     for frame in frames_with(shards, encoder, wanted):
         given = given_targets(frame, encoder.targets)
-        inputs = encode(frame, encoder.columns, CLIP)
-        predicted = encoder.targets.readable(mean_outputs(networks, inputs, encoder.targets.task))
+        outputs = mean_outputs(networks, encoder.encoding.apply(frame), encoder.targets.task)
+        predicted = encoder.targets.readable(outputs)
         assert frame.row_numbers is not None
         for number, row in enumerate(frame.row_numbers.tolist()):
             figures = [row + 1, float(scores[row]), int(kept[row])]

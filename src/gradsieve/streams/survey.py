@@ -1,7 +1,7 @@
 """What must be known of a table before the first step: its classes from all rows, everything else from a sample.
 
-Medians, quartiles and categories of a sample of so many rows are as good as those of all: the share of rows below the
-median of 131,072 is off by 0.14 % (standard error) in a table whose rows are in no order.
+Medians, quartiles, categories and correlations of a sample of so many rows are as good as those of all: the share of
+rows below the median of 131,072 is off by 0.14 % (standard error) in a table whose rows are in no order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from gradsieve import seeds
 from gradsieve.data import Task
 from gradsieve.errors import InputError
-from gradsieve.files.encoding import Column, holds_words, learn_columns
+from gradsieve.files.encoding import Encoding, holds_words, learn_encoding
 from gradsieve.files.frame import Frame, texts
 from gradsieve.files.targets import Targets, filled_rows, infer_task, learn_targets, sorted_classes
 from gradsieve.streams.order import SLICE, in_file_order
@@ -31,7 +31,7 @@ MOST_CLASSES = 10_000
 class Surveyed(NamedTuple):
     """What a table is about."""
 
-    columns: list[Column]
+    encoding: Encoding
     targets: Targets
     filled: int  # rows that have a target
     sample: Frame  # rows with a target, as the files have them
@@ -62,7 +62,7 @@ def survey(
         targets = Targets(task, names, sorted_classes(words), [], [])
     else:
         targets, _ = learn_targets(sample, names, task)
-    return Surveyed(learn_columns(sample, inputs, categorical, note), targets, filled, sample)
+    return Surveyed(learn_encoding(sample, inputs, categorical, task, note), targets, filled, sample)
 
 
 def numeric(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gradsieve import seeds
 from gradsieve.choosing.picture import summary
-from gradsieve.choosing.rates import RatePick, electorate, no_pick, race
+from gradsieve.choosing.rates import Part, RatePick, electorate, no_pick, race
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
 from gradsieve.training.evaluate import predict_together
@@ -61,10 +61,10 @@ def choose_rate(setting: Setting, start: Start) -> RatePick:
     if not setting.method.drops_rows:
         return no_pick()
     train, parts = setting.data.train, electorate(len(setting.data.train), setting.run.seed)
-    on_part = cache(lambda number: on_rows(setting, parts[number].trained))
+    on_part = cache(partial(on_rows, setting))
 
-    def begin(rate: float, number: int) -> Runner:
-        return Runner(start(at_rate(on_part(number), rate)), train.inputs[parts[number].voters])
+    def begin(rate: float, part: Part) -> Runner:
+        return Runner(start(at_rate(on_part(part.trained), rate)), train.inputs[part.voters])
 
     return race(begin, parts, train.targets.numpy(), seed=setting.run.seed)
 
@@ -88,7 +88,7 @@ class Runner:
     def train(self, share: float) -> None:
         trainer, state = self.trainer, self.trainer.state
         with reproducible(seeds.derive(trainer.run.seed, "candidate", state.epoch), trainer.setting.device):
-            trainer.train(until=round(share * trainer.run.epochs))
+            trainer.train(until=max(1, round(share * trainer.run.epochs)))
 
     def predict(self) -> NDArray:
         setting = self.trainer.setting

@@ -58,6 +58,21 @@ def test_the_best_rate_wins_and_the_others_stop_on_the_way(best):
     assert max(pick.margins) == 0
 
 
+@pytest.mark.parametrize(("share", "winner"), [(0.45, 0), (0.52, 0), (0.6, 0.1)])
+def test_in_the_end_rate_0_is_left_for_the_next_one_only_if_that_is_clearly_ahead(share, winner):
+    """In 600 rows two standard errors are a lead of 4 rows in 100 over the half."""
+    truth = np.random.default_rng(0).normal(size=(ROWS, 1))
+    is_for_next = np.arange(ROWS)[:, None] < share * ROWS
+    says = {0.0: np.where(is_for_next, 0.2, 0.18), 0.1: np.where(is_for_next, -0.18, -0.2)}
+
+    def start(rate):
+        runner = Runner(rate, rate, truth)
+        runner.noise = says.get(rate, 3.0)
+        return runner
+
+    assert pick_rate(start, truth).winner == winner
+
+
 def test_where_rows_cannot_tell_whether_to_drop_it_is_said():
     """Two halves of equal size, each with a network of its own: nothing is dropped, and a warning says why."""
     truth = np.random.default_rng(0).normal(size=(ROWS, 1))

@@ -31,12 +31,15 @@ class Verdict(NamedTuple):
     even: tuple[int, ...]  # the winner of the vote, and those that it does not lead by two standard errors
 
 
-def judge(answers: Array, given: NDArray, weights: Array, *, has_plain: bool, has_majority: bool) -> Verdict:
+def judge(
+    answers: Array, given: NDArray, weights: Array, *, has_plain: bool, has_majority: bool, must_be_sure: bool = False
+) -> Verdict:
     """The best of (M, N, k) ``answers``, with ``given`` and ``weights`` as `read_rows` and `read_weights` have them.
 
-    ``has_plain``: candidate 0 drops no rows, and is left for good reason only. ``has_majority``: the median residual
-    can be a witness. It can't either where two candidates that drop about as many rows say different things altogether:
-    then each has found a majority of its own.
+    ``has_plain``: candidate 0 drops no rows, and is left for good reason only. ``must_be_sure``: for candidate 1 it is
+    left only if that is two standard errors ahead. ``has_majority``: the median residual can be a witness. It can't
+    either where two candidates that drop about as many rows say different things altogether: then each has found a
+    majority of its own.
     """
     count = len(answers)
     if count == 1:
@@ -44,7 +47,8 @@ def judge(answers: Array, given: NDArray, weights: Array, *, has_plain: bool, ha
     result = tally(cast(answers, given, weights), np.ones(len(given)), count, "none")
     leader, lead, error = result.ranking[0], result.margins[result.ranking[0]], result.errors[result.ranking[0]]
     even = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])
-    best = 0 if has_plain and lead[0] <= PATIENCE * error[0] else leader
+    patience = SURE if must_be_sure and leader == 1 else PATIENCE
+    best = 0 if has_plain and lead[0] <= patience * error[0] else leader
     if given.ndim == 1:
         best = next(
             each for each in (best, *result.ranking) if not (has_plain and is_refuted(answers, given, weights, each))

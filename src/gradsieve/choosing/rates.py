@@ -233,7 +233,10 @@ def hold_vote(
     heard = stacked
     if given.ndim == 1:
         heard = equally_sure(stacked, weight) if before else raise_to(stacked, POWER)
-    verdict = judge(heard, given, weight, has_plain=names[0] == plain, has_majority=has_majority)
+    has_plain = names[0] == plain
+    # Where few rows are wrong, dropping some does little good; where none are, harm. The end is the last time to ask.
+    must_be_sure = share == 1 and has_plain and len(names) > 1 and names[1] - plain < STEP
+    verdict = judge(heard, given, weight, has_plain=has_plain, has_majority=has_majority, must_be_sure=must_be_sure)
     return Vote(share, names, stacked, heard, given, weight, verdict, has_majority)
 
 

@@ -20,7 +20,7 @@ LEAST = 0.1  # of the mean variance, added to each: a direction in which rows ha
 MOST_COLUMNS = 1000  # with more, their correlations cost more than they are worth
 BLOCK = 2**17  # values at a time, few enough for a cache
 
-# Inputs and matrix are rounded to whole parts. Sums of whole numbers are exact: nothing depends on the order of the rows,
+# Inputs and matrix are rounded to whole parts. Sums of whole numbers are exact: nothing depends on the order of rows,
 # a row's numbers do not depend on the rows beside it, and hardly on the machine.
 GRID = 1024  # parts of a unit, of inputs that are learnt from
 FARTHEST = 8  # units, of the same

@@ -304,6 +304,25 @@ def test_a_survey_of_all_rows_says_how_many_are_wrong():
     assert pick(lambda: Surveyor(labels, diverges=True)).to_json() == alone.to_json()
 
 
+@pytest.mark.parametrize(
+    ("at_next", "wrong", "drops"),
+    [(0.1, 0.27, True), (0.1, 0.1, False), (0.4, 0.27, False)],
+    ids=["many are wrong", "few are wrong", "dropping does harm"],
+)
+def test_where_candidates_are_even_the_survey_decides(at_next, wrong, drops):
+    random = np.random.default_rng(1)
+    labels = random.integers(10, size=2000)
+    given = np.where(random.random(2000) < wrong, (labels + 1) % 10, labels)
+
+    def start(rate):  # 0 and 0.1 are as often wrong, about different rows
+        return Classifier(labels, {0.0: 0.1, 0.1: at_next}.get(rate, 0.5), seed=round(10 * rate))
+
+    pick = pick_rate(start, given, survey=lambda: Surveyor(labels))
+    assert pick.winner == 0
+    assert pick.rate == (round(pick.estimate, 2) if drops else 0)
+    assert (pick.warning == "") or not drops
+
+
 @pytest.mark.parametrize(("rows", "is_surveyed"), [(5000, False), (5001, True)])
 def test_many_rows_are_surveyed_and_amounts_are_not(rows, is_surveyed):
     labels = np.random.default_rng(0).integers(10, size=rows)

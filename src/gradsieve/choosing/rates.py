@@ -37,6 +37,7 @@ VOTERS = 0.2  # of those
 MOST_VOTERS = 5_000
 MOST_PARTS = 5  # networks of a candidate, each with voters of its own,
 PARTED_ROWS = 10_000  # and no more than this divided by the rows: one from 5,001 rows on
+MANY = 0.2  # wrong labels by a survey: unless dropping is clearly bad, they are dropped
 SURVEYED = 0.1  # of the epochs: how long a survey takes, in which no network has yet learnt wrong labels by heart
 INTERVAL = (5, 95)  # percentiles
 
@@ -211,7 +212,7 @@ def pick_rate(
     surveyed = conduct(survey, last.given) if survey is not None and last.given.ndim == 1 else None
     knowing = last.answers[best] if surveyed is None else surveyed
     estimate, interval = estimate_and_interval(knowing, last.given, last.weights, seed)
-    rate = rate_to_drop(last, estimate, max(rates), is_surveyed=surveyed is not None)
+    rate = (rate_by_race if surveyed is None else rate_by_survey)(last, estimate, max(rates))
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes))
@@ -240,25 +241,36 @@ def hold_vote(
     return Vote(share, names, stacked, heard, given, weight, verdict, has_majority)
 
 
-def rate_to_drop(last: Vote, estimate: float, largest: float, *, is_surveyed: bool = False) -> float:
+def rate_by_race(last: Vote, estimate: float, largest: float) -> float:
     """The winner's rate, or the estimate where that is larger.
 
     The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good. Of amounts it
-    goes as far as to the next rate, which lost: beyond, it is the estimate that is wrong. Of classes,
-    trimming may cost more than the wrong labels do, in a network that is short of steps: there the estimate goes no
-    farther than to a rate that the last vote finds about as good. Unless all rows were surveyed: candidates on a
-    sample are short of rows, which the run is not.
+    goes as far as to the next rate, which lost: beyond, it is the estimate that is wrong. Of classes, trimming may cost
+    more than the wrong labels do, in a network that is short of steps: there the estimate goes no farther than to a
+    rate that the last vote finds about as good.
     """
     best, result = last.verdict.best, last.verdict.result
     winner = last.names[best]
     if not winner:
         return winner
-    if last.given.ndim == 1 and not is_surveyed:
+    if last.given.ndim == 1:
         is_close = result.margins[best] <= CLOSE * result.errors[best]  # the winner itself, too
         largest = max(np.array(last.names)[is_close])
-    if last.given.ndim == 2:
+    else:
         largest = min(largest, winner + STEP)
     return max(winner, min(round(estimate, 2), float(largest)))
+
+
+def rate_by_survey(last: Vote, estimate: float, largest: float) -> float:
+    """The estimate of a survey, and no less than the winner's rate; 0 where nothing is to be gained.
+
+    Candidates on a sample are short of rows, which the run is not. What they can say is whether dropping does good.
+    Where they cannot say even that, rate 0 and another being even in the end, many wrong labels are reason enough.
+    """
+    winner, is_even = last.names[last.verdict.best], len(last.verdict.even) > 1
+    if not winner and not (is_even and estimate >= MANY):
+        return winner
+    return max(winner, min(round(estimate, 2), largest))
 
 
 def neighbours(vote: Vote, count: int) -> list[int]:
@@ -310,6 +322,8 @@ def doubt(pick: RatePick, votes: list[Vote]) -> str:
             "right ones: look at the rows before trusting the fit."
         )
     plain = pick.rates[0]
+    if pick.rate > pick.winner == plain:
+        return ""  # a survey has decided
     # The first vote is of all rates. Once dropping is decided on, the last in which rate 0 takes part knows best.
     vote = votes[0] if pick.winner == plain else [each for each in votes if plain in each.names or each is votes[0]][-1]
     even = [vote.names[each] for each in vote.verdict.even]

@@ -9,7 +9,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.model_selection import train_test_split
 
 from gradsieve import RobustClassifier, RobustRegressor
-from gradsieve.choosing import RATES, rates
+from gradsieve.choosing import RATES, electorate
 from gradsieve.estimators import auto_rate, fitting
 from gradsieve.files.fit import fit_file
 
@@ -20,7 +20,7 @@ brief = {**quick, "epochs": 5}  # where it does not matter what is picked
 @pytest.fixture
 def _two_parts(monkeypatch):
     """Of the rows, so that a candidate is two networks: quicker than five."""
-    monkeypatch.setattr(rates, "MOST_PARTS", 2)
+    monkeypatch.setattr(electorate, "MOST_PARTS", 2)
 
 
 def wrong_digits(share, seed=0):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradsieve.choosing import rates
+from gradsieve.choosing import electorate
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.files import fit as files_fit
 from gradsieve.files.fit import fit_file, predict_file, prepare
@@ -163,7 +163,7 @@ def test_the_most_suspicious_rows_are_those_of_a_stable_sort():
 
 def test_the_share_to_drop_is_chosen_by_the_sample_and_kept_by_a_fit_that_goes_on(shards, tmp_path, monkeypatch):
     monkeypatch.setattr(stream_fit, "VOTERS", 1000)
-    monkeypatch.setattr(rates, "MOST_PARTS", 1)
+    monkeypatch.setattr(electorate, "MOST_PARTS", 1)
     with pytest.raises(Interrupted, match="stopped in epoch 2"):
         fit(shards, tmp_path / "m", drop_rate="auto", epochs=2, tell=lambda record: os.kill(os.getpid(), signal.SIGINT))
     monkeypatch.setattr(stream_fit, "choose_rate", None)

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from gradsieve.choosing import rates
+from gradsieve.choosing import electorate
 from gradsieve.errors import CheckpointError, InputError
 from gradsieve.training import auto_rate
 from gradsieve.training.folder import read_folder
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:About .* of the targets seem wro
 @pytest.fixture(autouse=True)
 def _two_parts(monkeypatch):
     """Of the rows, so that a candidate is two networks: enough for what is shown here."""
-    monkeypatch.setattr(rates, "MOST_PARTS", 2)
+    monkeypatch.setattr(electorate, "MOST_PARTS", 2)
 
 
 def same_weights(first, second):

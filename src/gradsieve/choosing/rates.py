@@ -18,25 +18,19 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from gradsieve import seeds
 from gradsieve.choosing import RATES
+from gradsieve.choosing.electorate import Part
 from gradsieve.choosing.estimate import suspects, weigh_suspects
 from gradsieve.choosing.judge import Verdict, is_majority_right, judge
 from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
 from gradsieve.choosing.vote import Array, Choice, choose, read_rows, read_weights, resamples
-from gradsieve.counts import check_rate, part
+from gradsieve.counts import check_rate
 from gradsieve.errors import GradsieveError
 
 RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # at this share of the epochs, so many stay
 CLOSE = 1.0  # standard errors by which a larger rate may be behind the winner, for the estimate to go that far
 STEP = 0.1 + 1e-9  # rates so near to each other may tie
 LEAST_ROWS = 200  # a fifth of fewer is no electorate
-ENOUGH = 45  # times the square root of the rows: so many take part, all of them up to 2,025 rows,
-ENOUGH_OF_MANY = 40  # and so many where there is one network to a candidate: a race should cost about one run
-VOTERS = 0.2  # of those
-MOST_VOTERS = 5_000
-MOST_PARTS = 5  # networks of a candidate, each with voters of its own,
-PARTED_ROWS = 10_000  # and no more than this divided by the rows: one from 5,001 rows on
 MANY = 0.2  # wrong labels by a survey: unless dropping is clearly bad, they are dropped
 SURVEYED = 0.1  # of the epochs: how long a survey takes, in which no network has yet learnt wrong labels by heart
 INTERVAL = (5, 95)  # percentiles
@@ -109,34 +103,6 @@ def too_few(rows: int) -> RatePick:
         f"{rows} rows are too few to choose a drop rate by ({LEAST_ROWS} are needed), so none is dropped. "
         "Give drop_rate the share of targets that you believe is wrong."
     )
-
-
-class Part(NamedTuple):
-    """Of an electorate."""
-
-    trained: torch.Tensor  # the rows that a network learns from,
-    voters: torch.Tensor  # and those that it is asked about
-    spare: torch.Tensor  # neither
-
-    def widened(self) -> Part:
-        """All rows but the voters are learnt from."""
-        return Part(torch.cat([self.trained, self.spare]), self.voters, self.spare[:0])
-
-
-def electorate(rows: int, seed: int) -> list[Part]:
-    """Which rows candidates are trained on, and which vote; a sample where there are many.
-
-    A vote costs far less than an epoch, so rows that are not in the sample vote as well. Of few rows more vote than one
-    network leaves: a candidate is then several networks, and each row votes on one that did not see it.
-    """
-    order = torch.randperm(rows, generator=seeds.generator(seed, "electorate"))
-    parts = max(1, min(MOST_PARTS, PARTED_ROWS // rows))
-    sample = min(rows, int((ENOUGH if parts > 1 else ENOUGH_OF_MANY) * rows**0.5))
-    trained = sample - part(VOTERS, sample)
-    voters = min(rows - trained, rows // parts)
-    asked = min(voters, trained, MOST_VOTERS)
-    turned = (order.roll(number * voters) for number in range(parts))
-    return [Part(each[:trained], each[rows - asked :], each[trained : rows - asked]) for each in turned]
 
 
 class Together:
@@ -257,7 +223,7 @@ def rate_by_race(last: Vote, estimate: float, largest: float) -> float:
         is_close = result.margins[best] <= CLOSE * result.errors[best]  # the winner itself, too
         largest = max(np.array(last.names)[is_close])
     else:
-        largest = min(largest, winner + STEP)
+        largest = min(largest, round(winner + STEP, 2))
     return max(winner, min(round(estimate, 2), float(largest)))
 
 

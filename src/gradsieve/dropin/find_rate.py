@@ -22,7 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from gradsieve import seeds
-from gradsieve.choosing.rates import Part, RatePick, electorate, race
+from gradsieve.choosing.electorate import Part, electorate
+from gradsieve.choosing.rates import RatePick, race
 from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
 from gradsieve.training.repeatable import reproducible

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from gradsieve import seeds
 from gradsieve.choosing import RATES
-from gradsieve.choosing.rates import Part, RatePick, electorate, no_pick, race
+from gradsieve.choosing.electorate import Part, electorate
+from gradsieve.choosing.rates import RatePick, no_pick, race
 from gradsieve.counts import check_rate
 from gradsieve.data import Rows
 from gradsieve.errors import InputError

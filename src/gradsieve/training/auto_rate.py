@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradsieve import seeds
+from gradsieve.choosing.electorate import Part, electorate
 from gradsieve.choosing.picture import summary
-from gradsieve.choosing.rates import Part, RatePick, electorate, no_pick, race
+from gradsieve.choosing.rates import RatePick, no_pick, race
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
 from gradsieve.training.evaluate import predict_together

@@ -9,7 +9,7 @@ import torch
 from gradsieve import estimate_rate
 from gradsieve.choosing import RATES
 from gradsieve.choosing.electorate import electorate
-from gradsieve.choosing.rates import RUNGS, SURVEYED, RatePick, Together, pick_rate, race, too_few
+from gradsieve.choosing.rates import CENSUS, RUNGS, RatePick, Together, pick_rate, race, too_few
 from gradsieve.errors import GradsieveError, InputError
 
 ROWS = 600
@@ -276,33 +276,33 @@ def test_and_not_to_rates_that_cost_more_than_the_wrong_labels():
     assert costly.estimate == pytest.approx(0.27, abs=0.03)
 
 
-class Surveyor(Classifier):
+class Census(Classifier):
     def __init__(self, labels, diverges=False):
         super().__init__(labels, 0.05)
         self.diverges = diverges
 
     def train(self, share):
-        assert share == SURVEYED
+        assert share == CENSUS
         if self.diverges:
             raise GradsieveError("diverged")
 
 
-def test_a_survey_of_all_rows_says_how_many_are_wrong():
+def test_a_census_of_all_rows_says_how_many_are_wrong():
     """Candidates that are bad at it hold half of the labels for wrong, and find that dropping more costs too much."""
     random = np.random.default_rng(1)
     labels = random.integers(10, size=2000)
     given = np.where(random.random(2000) < 0.27, (labels + 1) % 10, labels)
 
-    def pick(survey=None):
-        return pick_rate(lambda rate: Classifier(labels, 0.3 if rate == 0.1 else 0.5), given, survey=survey)
+    def pick(census=None):
+        return pick_rate(lambda rate: Classifier(labels, 0.3 if rate == 0.1 else 0.5), given, census=census)
 
-    alone, surveyed = pick(), pick(lambda: Surveyor(labels))
-    assert alone.winner == surveyed.winner == alone.rate == 0.1
+    alone, counted = pick(), pick(lambda: Census(labels))
+    assert alone.winner == counted.winner == alone.rate == 0.1
     assert alone.estimate > 0.4
-    assert surveyed.estimate == pytest.approx(0.3, abs=0.03)
-    assert surveyed.rate == round(surveyed.estimate, 2)
-    assert surveyed.interval[0] < surveyed.estimate < surveyed.interval[1] < 0.35
-    assert pick(lambda: Surveyor(labels, diverges=True)).to_json() == alone.to_json()
+    assert counted.estimate == pytest.approx(0.3, abs=0.03)
+    assert counted.rate == round(counted.estimate, 2)
+    assert counted.interval[0] < counted.estimate < counted.interval[1] < 0.35
+    assert pick(lambda: Census(labels, diverges=True)).to_json() == alone.to_json()
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_survey_of_all_rows_says_how_many_are_wrong():
     [(0.1, 0.27, True), (0.1, 0.1, False), (0.4, 0.27, False)],
     ids=["many are wrong", "few are wrong", "dropping does harm"],
 )
-def test_where_candidates_are_even_the_survey_decides(at_next, wrong, drops):
+def test_where_candidates_are_even_the_census_decides(at_next, wrong, drops):
     random = np.random.default_rng(1)
     labels = random.integers(10, size=2000)
     given = np.where(random.random(2000) < wrong, (labels + 1) % 10, labels)
@@ -318,14 +318,14 @@ def test_where_candidates_are_even_the_survey_decides(at_next, wrong, drops):
     def start(rate):  # 0 and 0.1 are as often wrong, about different rows
         return Classifier(labels, {0.0: 0.1, 0.1: at_next}.get(rate, 0.5), seed=round(10 * rate))
 
-    pick = pick_rate(start, given, survey=lambda: Surveyor(labels))
+    pick = pick_rate(start, given, census=lambda: Census(labels))
     assert pick.winner == 0
     assert pick.rate == (round(pick.estimate, 2) if drops else 0)
     assert (pick.warning == "") or not drops
 
 
-@pytest.mark.parametrize(("rows", "is_surveyed"), [(5000, False), (5001, True)])
-def test_many_rows_are_surveyed_and_amounts_are_not(rows, is_surveyed):
+@pytest.mark.parametrize(("rows", "is_counted"), [(5000, False), (5001, True)])
+def test_a_census_is_taken_of_many_rows_and_not_of_amounts(rows, is_counted):
     labels = np.random.default_rng(0).integers(10, size=rows)
     for targets in (labels, labels[:, None].astype(float)):
         begun = []
@@ -337,7 +337,7 @@ def test_many_rows_are_surveyed_and_amounts_are_not(rows, is_surveyed):
 
         parts = electorate(rows, seed=0)
         race(start, parts, targets)
-        assert len(begun) == 6 * len(parts) + (is_surveyed and targets.ndim == 1)
+        assert len(begun) == 6 * len(parts) + (is_counted and targets.ndim == 1)
         if len(begun) % 6:
             rate, part = begun[-1]
             assert rate == 0

@@ -25,14 +25,14 @@ from gradsieve.choosing.judge import Verdict, is_majority_right, judge
 from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
 from gradsieve.choosing.vote import Array, Choice, choose, read_rows, read_weights, resamples
 from gradsieve.counts import check_rate
-from gradsieve.errors import GradsieveError
+from gradsieve.errors import GradsieveError, InputError, RankError
 
 RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # at this share of the epochs, so many stay
 CLOSE = 1.0  # standard errors by which a larger rate may be behind the winner, for the estimate to go that far
 STEP = 0.1 + 1e-9  # rates so near to each other may tie
 LEAST_ROWS = 200  # a fifth of fewer is no electorate
-MANY = 0.2  # wrong labels by a survey: unless dropping is clearly bad, they are dropped
-SURVEYED = 0.1  # of the epochs: how long a survey takes, in which no network has yet learnt wrong labels by heart
+MANY = 0.2  # wrong labels by a census: unless dropping is clearly bad, they are dropped
+CENSUS = 0.1  # of the epochs: how long a census takes, in which no network has yet learnt wrong labels by heart
 INTERVAL = (5, 95)  # percentiles
 
 
@@ -130,19 +130,18 @@ def race(
     """Let the rows choose between candidates of several networks: ``start(rate, part)`` is that on one of the parts.
 
     ``targets`` and ``weights`` are those of all rows. Sets so small that they have several parts have time for rate 0
-    to run to the end, too; of larger ones, all rows are surveyed where they are classes.
+    to run to the end, too; of larger ones, if they are classes, a census is taken.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
     voters, is_small = torch.cat([part.voters for part in parts]).numpy(), len(parts) > 1
-
     return pick_rate(
         lambda rate: Together([start(rate, part) for part in parts]),
         targets[voters],
         weights=None if weights is None else weights[voters],
         seed=seed,
         plain_stays=is_small,
-        survey=None if is_small else lambda: start(0.0, parts[0].widened()),
+        census=None if is_small else lambda: start(0.0, parts[0].widened()),
     )
 
 
@@ -154,12 +153,12 @@ def pick_rate(
     seed: int = 0,
     rates: Sequence[float] = RATES,
     plain_stays: bool = False,
-    survey: Callable[[], Candidate] | None = None,
+    census: Callable[[], Candidate] | None = None,
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
     ``plain_stays``: of classes rate 0 runs to the end. Networks that have hardly learnt anything by the first vote are
-    judged by how sure they are, and what drops rows for no good is found out later. ``survey`` starts a
+    judged by how sure they are, and what drops rows for no good is found out later. ``census`` starts a
     network that will know classes better than the candidates do; the estimate is then its own.
     """
     runners = {rate: start(rate) for rate in rates}
@@ -175,10 +174,10 @@ def pick_rate(
     best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
     if len(last.names) > 1:
         choice = choose(last.heard, last.given, names=last.names, weights=weights, seed=seed)
-    surveyed = conduct(survey, last.given) if survey is not None and last.given.ndim == 1 else None
-    knowing = last.answers[best] if surveyed is None else surveyed
+    counted = hold_census(census, last.given) if census is not None and last.given.ndim == 1 else None
+    knowing = last.answers[best] if counted is None else counted
     estimate, interval = estimate_and_interval(knowing, last.given, last.weights, seed)
-    rate = (rate_by_race if surveyed is None else rate_by_survey)(last, estimate, max(rates))
+    rate = (rate_by_race if counted is None else rate_by_census)(last, estimate, max(rates))
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes))
@@ -227,8 +226,8 @@ def rate_by_race(last: Vote, estimate: float, largest: float) -> float:
     return max(winner, min(round(estimate, 2), float(largest)))
 
 
-def rate_by_survey(last: Vote, estimate: float, largest: float) -> float:
-    """The estimate of a survey, and no less than the winner's rate; 0 where nothing is to be gained.
+def rate_by_census(last: Vote, estimate: float, largest: float) -> float:
+    """The estimate of a census, and no less than the winner's rate; 0 where nothing is to be gained.
 
     Candidates on a sample are short of rows, which the run is not. What they can say is whether dropping does good.
     Where they cannot say even that, rate 0 and another being even in the end, many wrong labels are reason enough.
@@ -261,12 +260,14 @@ def advance(runners: dict[float, Candidate], share: float) -> dict[float, NDArra
     return answers
 
 
-def conduct(survey: Callable[[], Candidate], given: NDArray) -> Array | None:
-    """What the network of a survey says about the voting rows; None where its training diverges."""
-    surveyor = survey()
+def hold_census(census: Callable[[], Candidate], given: NDArray) -> Array | None:
+    """What the network of a census says about the voting rows; None where its training diverges."""
+    network = census()
     try:
-        surveyor.train(SURVEYED)
-        return read_rows(surveyor.predict()[None], given)[0][0]
+        network.train(CENSUS)
+        return read_rows(network.predict()[None], given)[0][0]
+    except (InputError, RankError):  # of a loop that is not ours, of a rank that is lost
+        raise
     except GradsieveError:
         return None
 
@@ -289,7 +290,7 @@ def doubt(pick: RatePick, votes: list[Vote]) -> str:
         )
     plain = pick.rates[0]
     if pick.rate > pick.winner == plain:
-        return ""  # a survey has decided
+        return ""  # a census has decided
     # The first vote is of all rates. Once dropping is decided on, the last in which rate 0 takes part knows best.
     vote = votes[0] if pick.winner == plain else [each for each in votes if plain in each.names or each is votes[0]][-1]
     even = [vote.names[each] for each in vote.verdict.even]

@@ -63,7 +63,7 @@ def line_up(
         return Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(drops)))
 
     order = canonical_order(inputs, targets_at(True))
-    parts = [Part(*(order[rows] for rows in part)) for part in electorate(len(inputs), plan.seed)]
+    parts = [Part(*(order[each] for each in part)) for part in electorate(len(inputs), plan.seed)]
 
     def start(rate: float, part: Part) -> Runner:
         at_rate = replace(plan, drop_rate=rate)

@@ -173,6 +173,15 @@ def test_the_estimate_counts_far_targets(share, outputs):
     assert estimate_rate(truth, given) == pytest.approx(moved, abs=0.03)
 
 
+def test_of_many_outputs_smaller_mistakes_are_seen():
+    """Ten outputs off by 0.6 each, where honest ones are by 0.1: no single one is far, all together are."""
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(3000, 10))
+    is_wrong = random.random(3000) < 0.3
+    given = truth + 0.1 * random.normal(size=truth.shape) + 0.6 * is_wrong[:, None]
+    assert estimate_rate(truth, given) == pytest.approx(0.3, abs=0.03)
+
+
 def test_what_lies_near_counts_as_right_however_near_the_others_are():
     """A fit that meets most targets to the thousandth, and a fifth of them to the tenth of their spread."""
     random = np.random.default_rng(0)
@@ -277,8 +286,8 @@ def test_and_not_to_rates_that_cost_more_than_the_wrong_labels():
 
 
 class Census(Classifier):
-    def __init__(self, labels, diverges=False):
-        super().__init__(labels, 0.05)
+    def __init__(self, labels, wrong=0.05, diverges=False):
+        super().__init__(labels, wrong)
         self.diverges = diverges
 
     def train(self, share):
@@ -303,6 +312,7 @@ def test_a_census_of_all_rows_says_how_many_are_wrong():
     assert counted.rate == round(counted.estimate, 2)
     assert counted.interval[0] < counted.estimate < counted.interval[1] < 0.35
     assert pick(lambda: Census(labels, diverges=True)).to_json() == alone.to_json()
+    assert pick(lambda: Census(labels, wrong=0.6)).to_json() == alone.to_json()  # it knows less than they do
 
 
 @pytest.mark.parametrize(

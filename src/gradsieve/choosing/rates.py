@@ -174,7 +174,7 @@ def pick_rate(
     best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
     if len(last.names) > 1:
         choice = choose(last.heard, last.given, names=last.names, weights=weights, seed=seed)
-    counted = hold_census(census, last.given) if census is not None and last.given.ndim == 1 else None
+    counted = hold_census(census, last, best) if census is not None and last.given.ndim == 1 else None
     knowing = last.answers[best] if counted is None else counted
     estimate, interval = estimate_and_interval(knowing, last.given, last.weights, seed)
     rate = (rate_by_race if counted is None else rate_by_census)(last, estimate, max(rates))
@@ -260,16 +260,21 @@ def advance(runners: dict[float, Candidate], share: float) -> dict[float, NDArra
     return answers
 
 
-def hold_census(census: Callable[[], Candidate], given: NDArray) -> Array | None:
-    """What the network of a census says about the voting rows; None where its training diverges."""
+def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array | None:
+    """What the network of a census says about the voting rows.
+
+    None where it knows less than the winner, in epochs too few, or where its training diverges.
+    """
     network = census()
     try:
         network.train(CENSUS)
-        return read_rows(network.predict()[None], given)[0][0]
+        counted = read_rows(network.predict()[None], last.given)[0][0]
     except (InputError, RankError):  # of a loop that is not ours, of a rank that is lost
         raise
     except GradsieveError:
         return None
+    met, met_by_winner = (last.weights @ (each.argmax(1) == last.given) for each in (counted, last.answers[best]))
+    return counted if met >= met_by_winner else None
 
 
 def last_vote(rate: float, winner: float, votes: list[Vote]) -> tuple[float, float, float]:

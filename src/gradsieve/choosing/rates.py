@@ -33,6 +33,7 @@ STEP = 0.1 + 1e-9  # rates so near to each other may tie
 LEAST_ROWS = 200  # a fifth of fewer is no electorate
 MANY = 0.2  # wrong labels by a census: unless dropping is clearly bad, they are dropped
 CENSUS = 0.1  # of the epochs: how long a census takes, in which no network has yet learnt wrong labels by heart
+KNOWING = 0.9  # of the labels that the winner meets: fewer, and a census is not heard
 INTERVAL = (5, 95)  # percentiles
 
 
@@ -263,7 +264,7 @@ def advance(runners: dict[float, Candidate], share: float) -> dict[float, NDArra
 def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array | None:
     """What the network of a census says about the voting rows.
 
-    None where it knows less than the winner, in epochs too few, or where its training diverges.
+    None where it knows far less than the winner, in epochs too few, or where its training diverges.
     """
     network = census()
     try:
@@ -274,7 +275,7 @@ def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array
     except GradsieveError:
         return None
     met, met_by_winner = (last.weights @ (each.argmax(1) == last.given) for each in (counted, last.answers[best]))
-    return counted if met >= met_by_winner else None
+    return counted if met >= KNOWING * met_by_winner else None
 
 
 def last_vote(rate: float, winner: float, votes: list[Vote]) -> tuple[float, float, float]:

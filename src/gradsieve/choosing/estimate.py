@@ -7,9 +7,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.choosing.vote import Array, read_rows, read_weights
 
-FAR = 4.0  # root mean squares of honest residuals, as if they were normal, beyond which a target counts as wrong
+FAR = 3.0  # root mean squares of honest residuals, beyond which a target counts as wrong
+REACH = 4.0  # root mean squares of honest residuals, as if they were normal: beyond, they are not asked about it
 SMALL = 0.25  # interquartile ranges of an output: what lies nearer counts as right, however well the others are met
 QUARTER = -0.6744897501960817  # of a normal distribution lies below
+STRATA = 10  # of rows of which similar things are expected; honest residuals may be larger in one than in another
+STRATUM_ROWS = 100  # at least, unless there is one alone
 MOST_TURNS = 50
 SURENESS = 6  # the power of a row's lead of the first class over the second: its say about labels
 
@@ -19,36 +22,79 @@ def estimate_rate(predictions: ArrayLike, targets: ArrayLike, *, weights: ArrayL
 
     ``predictions`` are one model's: outputs (N,) or (N, q), or probabilities (N, C) with integer classes (N,).
     Classes: how often the model disagrees with the label, the rows of which it is sure counting far more, since there
-    it is hardly ever wrong itself. Real outputs: how many residuals are larger than four times what the smallest ones
+    it is hardly ever wrong itself. Real outputs: how many residuals are larger than three times what the smallest ones
     let expect of honest rows.
     """
     answers, given = read_rows(np.asarray(predictions)[None], targets)
     return weigh_suspects(*suspects(answers[0], given), read_weights(weights, len(given)))
 
 
-def suspects(answers: Array, given: NDArray, small: float = SMALL) -> tuple[NDArray[np.bool_], Array]:
-    """(N,) whether a target looks wrong, by more than is ``small``, and how much that says."""
+def suspects(answers: Array, given: NDArray) -> tuple[NDArray[np.bool_], Array]:
+    """(N,) whether a target looks wrong, and how much that says."""
     if given.ndim == 1:
         largest = np.sort(answers, axis=1)[:, ::-1]
         return answers.argmax(1) != given, (largest[:, 0] - largest[:, 1]) ** SURENESS
-    residual = np.sqrt(((answers - given) ** 2).sum(1))
-    outputs, limit, before = given.shape[1], np.inf, 0.0
+    limit = max(FAR * honest_error(answers, given), tolerance(given))
+    return distances(answers, given) > limit, np.ones(len(given))
+
+
+def off(answers: Array, given: NDArray) -> NDArray[np.bool_]:
+    """(N,) whether an amount looks wrong, however little it is, by the nearest rows of all."""
+    residual = distances(answers, given)
+    return residual > REACH * spread(residual, given.shape[1])
+
+
+def distances(answers: Array, given: NDArray) -> Array:
+    """(N,) how far each target lies from what is expected."""
+    return np.sqrt(((answers - given) ** 2).sum(1))
+
+
+def tolerance(given: NDArray) -> float:
+    """What lies as near counts as right."""
+    return SMALL * given.shape[1] ** 0.5
+
+
+def honest_error(answers: Array, given: NDArray) -> float:
+    """The root mean square of honest rows' residuals, some of the rows being wrong.
+
+    Dear houses are missed by more than cheap ones. That would look like wrong targets, so rows of which similar things
+    are expected are looked at together.
+    """
+    residual, outputs = distances(answers, given), given.shape[1]
+    strata = max(1, min(STRATA, len(given) // STRATUM_ROWS))
+    order = main_direction(answers).argsort(kind="stable")
+    squares = [spread(residual[rows], outputs) ** 2 for rows in np.array_split(order, strata)]
+    return float(np.mean(squares)) ** 0.5
+
+
+def main_direction(answers: Array) -> Array:
+    """(N,) predictions (N, q) along the line on which they differ most."""
+    if answers.shape[1] == 1:
+        return answers[:, 0]
+    centred = answers - answers.mean(0)
+    line = np.linalg.eigh(centred.T @ centred)[1][:, -1]
+    return centred @ (line * np.sign(line[np.abs(line).argmax()]))
+
+
+def spread(residual: Array, outputs: int) -> float:
+    """The root mean square of honest residuals, by the nearest quarter of those that look honest."""
+    limit, before = np.inf, 0.0
     for _ in range(MOST_TURNS):  # the quarter of those within the limit moves, and the limit with it, until both stand
-        limit, before = max(honest(residual[residual <= limit], outputs), small * outputs**0.5), limit
+        limit, before = REACH * root_mean_square(residual[residual <= limit], outputs), limit
         if limit == before:
             break
-    return residual > limit, np.ones(len(given))
+    return limit / REACH
 
 
-def honest(residual: Array, outputs: int) -> float:
-    """How far honest rows may lie from what is expected, by the nearest quarter of ``residual`` (N,).
+def root_mean_square(residual: Array, outputs: int) -> float:
+    """What the nearest quarter of ``residual`` (N,) says of all, as if they were of normal outputs.
 
-    Wrong rows are rare there, even where they are many. Its bound, beside the root mean square of as many normal
-    outputs, is a cube of a normal number, nearly (Wilson and Hilferty).
+    Wrong rows are rare there, even where they are many. The norm of as many normal outputs is a cube of a normal
+    number, nearly (Wilson and Hilferty).
     """
-    spread = 2 / (9 * outputs)
-    bound = (1 - spread + QUARTER * spread**0.5) ** 1.5
-    return FAR / bound * float(np.quantile(residual, 0.25))
+    skew = 2 / (9 * outputs)
+    quarter = (1 - skew + QUARTER * skew**0.5) ** 1.5
+    return float(np.quantile(residual, 0.25)) / quarter
 
 
 def weigh_suspects(is_suspect: NDArray[np.bool_], says: Array, weights: Array) -> float:

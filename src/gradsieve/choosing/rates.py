@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.choosing import RATES
 from gradsieve.choosing.electorate import Part
-from gradsieve.choosing.estimate import suspects, weigh_suspects
+from gradsieve.choosing.estimate import FAR, honest_error, suspects, tolerance, weigh_suspects
 from gradsieve.choosing.judge import Verdict, is_majority_right, judge
 from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
 from gradsieve.choosing.vote import Array, Choice, choose, read_rows, read_weights, resamples
@@ -176,9 +176,9 @@ def pick_rate(
     if len(last.names) > 1:
         choice = choose(last.heard, last.given, names=last.names, weights=weights, seed=seed)
     counted = hold_census(census, last, best) if census is not None and last.given.ndim == 1 else None
-    knowing = last.answers[best] if counted is None else counted
+    knowing = knowing_answers(last, best) if counted is None else counted
     estimate, interval = estimate_and_interval(knowing, last.given, last.weights, seed)
-    rate = (rate_by_race if counted is None else rate_by_census)(last, estimate, max(rates))
+    rate = rate_by_race(votes, estimate) if counted is None else rate_by_census(last, estimate, max(rates))
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes))
@@ -196,10 +196,12 @@ def hold_vote(
     stacked, given = read_rows(np.stack(list(answers.values())), targets)
     names, weight = list(answers), read_weights(weights, len(given))
     # Once in doubt, a majority stays so: the candidate that gave reason for it may be out of the race.
-    has_majority = all(vote.has_majority for vote in before) and is_majority_right(stacked, given, weight)
+    has_majority = all(vote.has_majority for vote in before)
     heard = stacked
     if given.ndim == 1:
         heard = equally_sure(stacked, weight) if before else raise_to(stacked, POWER)
+    else:
+        has_majority = has_majority and is_majority_right(stacked, given, weight)
     has_plain = names[0] == plain
     # Where few rows are wrong, dropping some does little good; where none are, harm. The end is the last time to ask.
     must_be_sure = share == 1 and has_plain and len(names) > 1 and names[1] - plain < STEP
@@ -207,24 +209,43 @@ def hold_vote(
     return Vote(share, names, stacked, heard, given, weight, verdict, has_majority)
 
 
-def rate_by_race(last: Vote, estimate: float, largest: float) -> float:
-    """The winner's rate, or the estimate where that is larger.
+def knowing_answers(last: Vote, best: int) -> Array:
+    """Whose answers the estimate is made of: the winner's.
 
-    The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good. Of amounts it
-    goes as far as to the next rate, which lost: beyond, it is the estimate that is wrong. Of classes, trimming may cost
-    more than the wrong labels do, in a network that is short of steps: there the estimate goes no farther than to a
-    rate that the last vote finds about as good.
+    Of amounts those of a larger rate in the last vote, if honest rows lie nearer to them. Where nearly half of the
+    targets are wrong, the vote tends to the smaller of two rates, and wrong rows still bend what that says.
     """
-    best, result = last.verdict.best, last.verdict.result
-    winner = last.names[best]
+    winner = last.answers[best]
+    if last.given.ndim == 1 or not last.names[best] or is_close(winner, last.given):
+        return winner
+    larger = last.answers[best:]
+    return larger[int(np.argmin([honest_error(each, last.given) for each in larger]))]
+
+
+def is_close(answers: Array, given: NDArray) -> bool:
+    """Whether honest amounts are met so closely that wrong ones no longer bend what is said."""
+    return FAR * honest_error(answers, given) <= tolerance(given)
+
+
+def rate_by_race(votes: list[Vote], estimate: float) -> float:
+    """The winner's rate, or the estimate where that is larger, as far as a rate that the rows find about as good.
+
+    The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good. But trimming
+    may cost more than the wrong rows do, in a network that is short of steps, or end with a majority of wrong ones. Of
+    amounts it goes to the next rate at most, if that was about as good when it was last heard.
+    """
+    last = votes[-1]
+    winner = last.names[last.verdict.best]
     if not winner:
         return winner
-    if last.given.ndim == 1:
-        is_close = result.margins[best] <= CLOSE * result.errors[best]  # the winner itself, too
-        largest = max(np.array(last.names)[is_close])
-    else:
-        largest = min(largest, round(winner + STEP, 2))
-    return max(winner, min(round(estimate, 2), float(largest)))
+    heard = last.names if last.given.ndim == 1 else [rate for rate in votes[0].names if rate - winner < STEP]
+    largest = max(rate for rate in heard if is_about_as_good(*last_vote(rate, winner, votes)))
+    return max(winner, min(round(estimate, 2), largest))
+
+
+def is_about_as_good(margin: float, error: float, share: float) -> bool:
+    """Whether a rate is at most a standard error behind the winner."""
+    return share > 0 and -margin <= CLOSE * error
 
 
 def rate_by_census(last: Vote, estimate: float, largest: float) -> float:

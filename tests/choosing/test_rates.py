@@ -70,6 +70,36 @@ def test_the_best_rate_wins_and_the_others_stop_on_the_way(best):
     assert max(pick.margins) == 0
 
 
+class Slow(Runner):
+    """Half trained, small rates are ahead; in the end the best one is."""
+
+    def __init__(self, rate, best, truth, diverges=False):
+        super().__init__(rate, 0.0, truth)
+        self.then, self.fails = Runner(rate, best, truth).noise, diverges
+
+    def train(self, share):
+        super().train(share)
+        if share == 1.0:
+            self.noise, self.diverges = self.then, self.fails
+            super().train(share)
+
+
+@pytest.mark.parametrize(
+    ("is_thorough", "diverging", "winner"),
+    [(False, (), 0.1), (True, (), 0.3), (True, (0.2,), 0.1), (True, (0.4,), 0.3)],
+)
+def test_a_winner_has_won_against_both_of_its_neighbours(is_thorough, diverging, winner):
+    """Of a small set: what led early leads one step further, and so on; one that diverges then has lost."""
+    truth = np.random.default_rng(1).normal(size=(ROWS, 1))
+    given = np.where(np.arange(ROWS)[:, None] < 0.2 * ROWS, 5.0, truth)
+    runners = {rate: Slow(rate, 0.3, truth, rate in diverging) for rate in RATES}
+    pick = pick_rate(runners.get, given, is_thorough=is_thorough)
+    assert pick.winner == winner
+    finished = {rate for rate, runner in runners.items() if 1.0 in runner.trained}
+    assert finished == {rate for rate in RATES if rate < (winner + 0.15 if is_thorough else 0.15)}
+    assert all(runner.trained.count(1.0) <= 1 for runner in runners.values())
+
+
 @pytest.mark.parametrize(("share", "winner"), [(0.45, 0), (0.52, 0), (0.6, 0.1)])
 def test_in_the_end_rate_0_is_left_for_the_next_one_only_if_that_is_clearly_ahead(share, winner):
     """In 600 rows two standard errors are a lead of 4 rows in 100 over the half."""
@@ -303,7 +333,7 @@ class Late(Classifier):
 @pytest.mark.parametrize("stays", [False, True])
 def test_rate_0_is_there_at_the_end_to_tell_that_dropping_did_no_good(stays):
     labels = np.random.default_rng(1).integers(10, size=2000)
-    pick = pick_rate(lambda rate: Late(labels, rate), labels, plain_stays=stays)
+    pick = pick_rate(lambda rate: Late(labels, rate), labels, is_thorough=stays)
     assert (pick.rate == 0) == stays
 
 

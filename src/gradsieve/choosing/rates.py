@@ -11,6 +11,7 @@ labels are learnt by heart later.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -141,7 +142,7 @@ def race(
         targets[voters],
         weights=None if weights is None else weights[voters],
         seed=seed,
-        plain_stays=is_small,
+        is_thorough=is_small,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
     )
 
@@ -153,24 +154,29 @@ def pick_rate(
     weights: ArrayLike | None = None,
     seed: int = 0,
     rates: Sequence[float] = RATES,
-    plain_stays: bool = False,
+    is_thorough: bool = False,
     census: Callable[[], Candidate] | None = None,
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
-    ``plain_stays``: of classes rate 0 runs to the end. Networks that have hardly learnt anything by the first vote are
-    judged by how sure they are, and what drops rows for no good is found out later. ``census`` starts a
-    network that will know classes better than the candidates do; the estimate is then its own.
+    ``is_thorough``: of classes rate 0 runs to the end. Networks that have hardly learnt anything by the first vote are
+    judged by how sure they are, and what drops rows for no good is found out later. Then both neighbours of whatever
+    wins are trained to the end, too, until it has won against them: early votes tend to small rates. ``census`` starts
+    a network that will know classes better than the candidates do; the estimate is then its own.
     """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
+    answers: dict[float, NDArray] = {}
+    staying = set(rates)
     for share, stay in RUNGS:
-        vote = hold_vote(share, advance(runners, share), targets, weights, rates[0], votes)
-        votes.append(vote)
-        staying = {vote.names[each] for each in neighbours(vote, stay)}
-        if plain_stays and vote.given.ndim == 1 and rates[0] in vote.names:
+        answers = advance(runners, staying, share)
+        votes.append(hold_vote(share, answers, targets, weights, rates[0], votes))
+        staying = {votes[-1].names[each] for each in neighbours(votes[-1], stay)}
+        if is_thorough and votes[-1].given.ndim == 1:
             staying.add(rates[0])
-        runners = {rate: runner for rate, runner in runners.items() if rate in staying}
+    while is_thorough and (beside := next_to_winner(votes[-1], rates) & runners.keys() - answers.keys()):
+        answers = advance(runners, beside, 1.0, answers)
+        votes.append(hold_vote(1.0, answers, targets, weights, rates[0], votes))
     last = votes[-1]
     best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
     if len(last.names) > 1:
@@ -267,19 +273,31 @@ def neighbours(vote: Vote, count: int) -> list[int]:
     return sorted(by_distance[:count])
 
 
-def advance(runners: dict[float, Candidate], share: float) -> dict[float, NDArray]:
-    """Train on; what each says about the voting rows. One whose training diverges has lost, unless all do."""
-    answers: dict[float, NDArray] = {}
+def next_to_winner(vote: Vote, rates: Sequence[float]) -> set[float]:
+    """The rates on both sides of the one that leads."""
+    place = list(rates).index(vote.names[vote.verdict.best])
+    return {*rates[max(0, place - 1) : place], *rates[place + 1 : place + 2]}
+
+
+def advance(
+    runners: dict[float, Candidate], rates: AbstractSet[float], share: float, said: dict[float, NDArray] | None = None
+) -> dict[float, NDArray]:
+    """Train some on; what they say about the voting rows, beside what others have said, in the order of the rates.
+
+    One whose training diverges is out and has lost, unless all do.
+    """
+    answers = dict(said or {})
     failure = None
-    for rate, runner in runners.items():
+    for rate in sorted(rates & runners.keys()):
         try:
-            runner.train(share)
-            answers[rate] = runner.predict()
+            runners[rate].train(share)
+            answers[rate] = runners[rate].predict()
         except GradsieveError as error:
             failure = error
+            del runners[rate]
     if not answers and failure is not None:
         raise failure
-    return answers
+    return dict(sorted(answers.items()))
 
 
 def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array | None:

@@ -1,7 +1,8 @@
 """The drop rate that nobody knows: train at several rates, let held-out rows choose.
 
 The rows that vote are as wrong as those that the candidates are trained on. Candidates start from the same weights and
-see the same batches. At 30 % and at 60 % of the epochs those stop that are far from the best, and two run to the end.
+see the same batches. At 30 % and at 60 % of the epochs those stop that are far from the best, and two run to the end;
+of few rows so many that the winner has won against both of its neighbours.
 
 Of many rows the candidates see a sample, which says whether dropping does good, but may be too small to learn from how
 many labels are wrong. That is then asked of a network that has seen all other rows a few times and dropped none: wrong
@@ -131,8 +132,8 @@ def race(
 ) -> RatePick:
     """Let the rows choose between candidates of several networks: ``start(rate, part)`` is that on one of the parts.
 
-    ``targets`` and ``weights`` are those of all rows. Sets so small that they have several parts have time for rate 0
-    to run to the end, too; of larger ones, if they are classes, a census is taken.
+    ``targets`` and ``weights`` are those of all rows. Sets so small that they have several parts have time to be
+    thorough; of larger ones, if they are classes, a census is taken.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
@@ -174,6 +175,8 @@ def pick_rate(
         staying = {votes[-1].names[each] for each in neighbours(votes[-1], stay)}
         if is_thorough and votes[-1].given.ndim == 1:
             staying.add(rates[0])
+        if not is_thorough:
+            runners = {rate: runner for rate, runner in runners.items() if rate in staying}  # the others are let go
     while is_thorough and (beside := next_to_winner(votes[-1], rates) & runners.keys() - answers.keys()):
         answers = advance(runners, beside, 1.0, answers)
         votes.append(hold_vote(1.0, answers, targets, weights, rates[0], votes))

@@ -2,9 +2,9 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -69,19 +69,17 @@ def once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_ranks(once):
-    """The folder in which ``world`` processes of a test file, ``python FILE RANK FOLDER``, leave what they find."""
+    """The folder in which ``world`` processes leave what they find: ``main(rank, folder)`` of a test file."""
 
     def folder_of(file, world):
         def make(folder):
-            commands = [[sys.executable, file, str(rank), str(folder)] for rank in range(world)]
-            processes = [subprocess.Popen(command) for command in commands]  # pytest shows what they say
+            command = [sys.executable, Path(__file__).with_name("forked_ranks.py"), file, str(world), folder]
+            forker = subprocess.Popen(command, start_new_session=True)  # pytest shows what they say
             try:
-                while any(process.poll() is None for process in processes):
-                    assert not any(process.poll() for process in processes), "a rank failed; others would wait for it"
-                    time.sleep(0.05)
+                assert forker.wait() == 0, "a rank failed"
             finally:
-                for process in processes:
-                    process.kill()
+                if forker.poll() is None:
+                    os.killpg(forker.pid, signal.SIGKILL)
 
         return once(Path(file).stem, make)
 

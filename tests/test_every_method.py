@@ -32,12 +32,11 @@ def fit(table):
     """A short run by method and task, a second or so on one core."""
 
     def fit(method: str, task: str, **settings) -> Result:
-        settings = {"epochs": 10, "batch_size": 16, "ramp": 3, **settings}
+        settings = {"epochs": 10, "batch_size": 16, "ramp": 3, "model_options": {"hidden": [64]}, **settings}
         if task == "classification":
             return train(make_run("digits", method, **{"corruption": "symmetric", "rate": 0.2, **settings}))
-        data = {"data_dir": table, "data_options": {"target": "y,z"}}
-        model = {"model_options": {"hidden": [64]}, "learning_rate": 5e-3}
-        return train(make_run("table", method, **{"corruption": "signflip", "rate": 0.1, **data, **model, **settings}))
+        data = {"data_dir": table, "data_options": {"target": "y,z"}, "learning_rate": 5e-3}
+        return train(make_run("table", method, **{"corruption": "signflip", "rate": 0.1, **data, **settings}))
 
     return fit
 

@@ -303,6 +303,73 @@ def test_codes_can_be_categories(tmp_path):
     assert load_model(tmp_path / "m").encoding.columns[0].categories == ["0", "1000", "2000"]
 
 
+WRITTEN = ["01", "1", "1.0"]  # three codes, and a number of its own for each
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    """A table whose amount follows from codes that differ in how they are written alone, and its model."""
+    folder = tmp_path_factory.mktemp("coded")
+    table = write_csv(folder / "t.csv", ["code", "y"], [[WRITTEN[i % 3], [-4, 0, 4][i % 3]] for i in range(300)])
+    fit_file(table, ["y"], folder / "m", task="regression", categorical=["code"], epochs=30)
+    return table, folder / "m"
+
+
+def amounts(folder, table):
+    return [float(line.split(",")[1]) for line in predict_file(folder, table).splitlines()[1:]]
+
+
+def test_codes_are_kept_apart_as_they_are_written(coded, tmp_path):
+    table, folder = coded
+    assert load_model(folder).encoding.columns[0].categories == WRITTEN
+    assert amounts(folder, table)[:3] == pytest.approx([-4, 0, 4], abs=1)
+    # Alone, and with spaces around: each is what it was beside the others.
+    for code, amount in zip(WRITTEN, amounts(folder, table), strict=False):
+        alone = write_csv(tmp_path / f"{code}.csv", ["code"], [[f" {code} "]])
+        assert amounts(folder, alone) == pytest.approx([amount], abs=1e-5)
+    words = read_frame(write_csv(tmp_path / "new.csv", ["code"], [["001"], ["NA"]]), words={"code"})
+    assert not load_model(folder).encoding.columns[0].encode(words, 4.0).any()  # never seen: none of the three
+
+
+def test_a_number_is_the_code_that_it_could_have_been_written_as():
+    numbers = Frame(Path("x"), {"n": np.array([1.0, 2.0, 3.5, np.nan])})
+    for categories, expected in (
+        (["1", "2", "3.5"], [0, 1, 2, 3]),
+        (["01", "2.0", "3.50"], [0, 1, 2, 3]),
+        (["", "1", "01"], [1, 3, 3, 0]),  # a 1 that is written so comes first
+        (["001", "01", "2"], [3, 2, 3, 3]),  # which of the two is not known
+    ):
+        column = encoding.CategoryColumn("n", categories, has_other=True, as_written=True)
+        assert column.encode(numbers, 4.0).argmax(1).tolist() == expected
+
+
+def test_codes_that_are_numbers_in_their_file_stay_numbers(tmp_path):
+    """Those of a Parquet or NPZ file: 1 however a later table writes it."""
+    codes, y = np.arange(90) % 3, np.array([0.5, 9.5, 2.5])[np.arange(90) % 3]
+    np.savez(tmp_path / "t.npz", code=codes, y=y)
+    fit_file(tmp_path / "t.npz", ["y"], tmp_path / "m", task="regression", categorical=["code"], epochs=1)
+    assert load_model(tmp_path / "m").encoding.columns[0].categories == ["0", "1", "2"]
+    table = write_csv(tmp_path / "t.csv", ["code"], [["0"], ["01"], ["2.0"]])
+    assert amounts(tmp_path / "m", table) == pytest.approx(amounts(tmp_path / "m", tmp_path / "t.npz")[:3], abs=1e-5)
+
+
+def test_a_folder_from_before_codes_were_kept_apart_predicts_as_it_did(coded, tmp_path):
+    """There 01, 1 and 1.0 were one category."""
+    table, folder = coded
+    model = load_model(folder)
+    (column,) = encoding.to_json(model.encoding.columns)
+    del column["as_written"]
+    columns = encoding.from_json([{**column, "categories": ["1", "2", "3"]}])
+    save_model(tmp_path / "m", replace(model, encoding=replace(model.encoding, columns=columns)), {}, "")
+    said = amounts(tmp_path / "m", table)
+    assert said == [said[0]] * 300
+
+
+def test_a_target_among_the_codes_is_still_read_as_a_target(tmp_path):
+    table = write_csv(tmp_path / "t.csv", ["a", "y"], [[i, i % 2] for i in range(60)])
+    assert fit_file(table, ["y"], tmp_path / "m", categorical=["y"], epochs=1)["task"] == "classification"
+
+
 def test_amounts_are_learnt_from_inputs_without_their_correlations(together):
     """The inputs that the estimators' functions make, and the same for every row in any company."""
     table, folder = together

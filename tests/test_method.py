@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from gradsieve.counts import keep_count
 from gradsieve.errors import InputError
@@ -502,6 +503,19 @@ def test_the_median_of_one_value_for_all_rows_is_that_value():
         junk = [torch.full((size,), torch.nan) for size in (4, 40, 160)]
         del junk
         assert torch.equal(middle(torch.zeros(()).expand(40, 2, 2)), torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 40])
+def test_the_median_of_a_program_is_that_of_numbers(rows):
+    """Equal values, infinite ones and NaN, which makes its coordinate NaN; a program knows torch's median only."""
+    values = torch.randn(rows, 6, 5, dtype=torch.float64).round(decimals=1)
+    values[rows // 2, 0], values[-1, 1], values[0, 2] = torch.nan, torch.inf, -torch.inf
+    traced = make_fx(middle, tracing_mode="fake")(values)
+    for laid_out in (values, values.permute(2, 1, 0).contiguous().permute(2, 1, 0)):
+        found = middle(laid_out)
+        torch.testing.assert_close(found, traced(values), rtol=0, atol=0, equal_nan=True)
+        assert found[0].isnan().all()
+        assert not found[3:].isnan().any()
 
 
 @pytest.mark.parametrize("name", ["prl-g", "prl-l", "spl"])

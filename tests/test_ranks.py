@@ -1,10 +1,9 @@
 """A batch over two and four processes gives what one process gives: the same rows, the same gradient.
 
-The processes are this file, run as a script: each works through all cases on its shard and saves what it found.
+Each of the processes works through all cases on its shard and saves what it found.
 """
 
 import copy
-import sys
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -434,7 +433,3 @@ def test_without_ranks_every_function_is_the_identity():
     gathered = ranks.gather_rows(values)
     assert all(found is given for found, given in zip(gathered.values, values, strict=True))
     assert (gathered.start, gathered.rows, gathered.sizes, ranks.world_size()) == (0, 3, [3], 1)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

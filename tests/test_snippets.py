@@ -1,5 +1,6 @@
 """Every snippet in README, CONTRIBUTING and docs runs as printed, in its own folder, block after block."""
 
+import json
 import os
 import re
 import shlex
@@ -42,23 +43,40 @@ def test_the_change_on_the_first_screen_is_the_one_of_the_loop_that_runs():
     exec(compile(before, "README.md before", "exec"), {"__name__": "__snippet__"})
 
 
+@pytest.fixture(scope="module")
+def shell():
+    """Runs a command in a folder: its exit code and what it said. ``gradsieve`` itself does not import torch anew."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": env}
+    forker = subprocess.Popen([sys.executable, Path(__file__).with_name("forked_commands.py")], **pipes)
+
+    def run(command, folder):
+        name, *arguments = shlex.split(command)
+        if name != "gradsieve":
+            options = {"capture_output": True, "text": True, "timeout": 240}
+            done = subprocess.run([name, *arguments], cwd=folder, env=env, **options)
+            return done.returncode, done.stdout + done.stderr
+        log = folder.with_name(f"{folder.name}.log")
+        order = {"arguments": arguments, "folder": str(folder), "log": str(log)}
+        forker.stdin.write(json.dumps(order) + "\n")
+        forker.stdin.flush()
+        return int(forker.stdout.readline()), log.read_text()
+
+    yield run
+    forker.stdin.close()
+    forker.wait()
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=lambda page: page.name)
-def test_commands_run(page, tmp_path):
+def test_commands_run(page, shell, tmp_path):
     for name, code in FILE.findall(page.read_text()):
         (tmp_path / name).write_text(code)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for line in "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines():
         command = line.split(" #")[0].strip()
         if command and not command.startswith(NOT_HERE):
-            done = subprocess.run(
-                shlex.split(command),
-                cwd=tmp_path,
-                env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
-                capture_output=True,
-                text=True,
-                timeout=240,
-            )
-            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+            code, said = shell(command, tmp_path)
+            assert code == 0, f"{command}\n{said}"
 
 
 def test_the_method_of_contributing_is_a_file_and_a_row_and_passes_the_common_tests(tmp_path):

@@ -24,6 +24,7 @@ from gradsieve.errors import InputError
 from gradsieve.registry import unknown
 from gradsieve.scores.form import Scoring
 from gradsieve.scores.loss import Criterion, row_losses
+from gradsieve.scores.outputs import one_tensor
 from gradsieve.scores.recall import FirstPass, Shielded, first_pass, take
 from gradsieve.scores.row_gradients import RowPass
 from gradsieve.selection import keep_smallest, mask_of
@@ -184,7 +185,7 @@ class Method:
 
     def plain_look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
         """The forward pass that trains, with the scores that come for free."""
-        outputs = network(inputs)
+        outputs = one_tensor(network(inputs))
         return Look(outputs, self.scores(outputs.detach(), targets), trains=True)
 
     def drops(self, drop_rate: float, rows: int) -> bool:

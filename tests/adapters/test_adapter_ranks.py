@@ -1,13 +1,12 @@
 """Frameworks over two processes: they keep the rows of one process with the whole batch, and end with its weights.
 
-The processes are this file, run as a script. Each framework deals the rows in its own way, and once in ours, unevenly.
+Each framework deals the rows in its own way, and once in ours, unevenly.
 Twelve rows of the first batch are wrong, and in every deal all of them are the first rank's.
 """
 
 import importlib.util
 import logging
 import os
-import sys
 import warnings
 from datetime import timedelta
 from functools import partial
@@ -206,6 +205,12 @@ def needs(name):
     return {"huggingface": "transformers"}.get(name, name.split(",")[0])
 
 
+def prepare():
+    """The libraries, which take seconds, before there are two processes."""
+    for library in filter(importlib.util.find_spec, {needs(name) for name in RUNS}):
+        importlib.import_module(library)
+
+
 def main(rank, folder):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -254,7 +259,3 @@ def test_the_logged_share_is_that_of_all_ranks(run):
     for rank in ranks:
         if rank["logged"] is not None:
             torch.testing.assert_close(rank["logged"], kept if len(rank["logged"]) > 1 else [sum(kept[-2:]) / 2])
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

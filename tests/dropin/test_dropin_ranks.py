@@ -1,9 +1,8 @@
 """Two processes that average their gradients learn what one process learns, from the same rows.
 
-The processes are this file, run as a script: each takes its part of every batch and saves what it found.
+Each of the processes takes its part of every batch and saves what it found.
 """
 
-import sys
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -154,7 +153,3 @@ def test_a_mask_over_rows_that_all_count_is_keep_smallest(seed):
             ranked = Ranking(values, None if second is None else lambda: ties)
             kept = keep_mask(ranked, third, torch.ones(rows, dtype=torch.bool), share).nonzero().squeeze(1)
             assert kept.tolist() == keep_smallest(values, rate, ties=second, classes=third).tolist()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

@@ -1,7 +1,4 @@
-"""A model that FSDP2 keeps in shards over two ranks gives the loss curve of one process.
-
-The processes are this file, run as a script.
-"""
+"""A model that FSDP2 keeps in shards over two ranks gives the loss curve of one process."""
 
 import sys
 from datetime import timedelta
@@ -71,7 +68,3 @@ def test_a_step_that_adds_up_gradients_itself_refuses_shards(found):
         for message in rank["refusals"]:
             assert message.startswith("models is sharded by fully_shard")
             assert "RobustLoss" in message
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

@@ -460,6 +460,7 @@ REFUSED_WHEN_CALLED = {
     "empty": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(0, 1), torch.ones(0, 1)), "at least one row"),
     "balanced numbers": (RobustLoss(F.mse_loss, 0.3, balanced=True), numbers, "a class for each row"),
     "balanced images": (RobustLoss(F.cross_entropy, 0.3, balanced=True), partial(classes, 0, 3), "a class for each"),
+    "tuple": (RobustLoss(F.mse_loss, 0.3), lambda: ((torch.ones(2), None), torch.ones(2)), r"such as outputs\[0\]\."),
     "devices": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(2), torch.ones(2, device="meta")), "on cpu, but"),
 }
 

@@ -1,6 +1,7 @@
 """robust_step: what the methods do, for a network and an optimizer of one's own."""
 
 import copy
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -122,6 +123,69 @@ def test_bad_batches_are_refused():
         with pytest.raises(InputError, match=message):
             robust_step(models, rows, labels, criterion=F.cross_entropy, drop_rate=0.3, method=method)
     assert gradients(model) == [None] * 6
+
+
+class Wrapped(nn.Module):
+    """A model that returns more than what the loss takes."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.model, self.wrap = network(norm=False), wrap
+
+    def forward(self, inputs):
+        return self.wrap(self.model(inputs))
+
+
+@dataclass
+class Answer:
+    loss: torch.Tensor | None
+    logits: torch.Tensor
+
+
+WRAPPED = {
+    "tuple": (
+        lambda logits: (logits, None),
+        r"returns a tuple \(\[0\] of shape \(\d+, 3\), \[1\] a NoneType\).*such as model\(inputs\)\[0\]\.$",
+    ),
+    "dict": (
+        lambda logits: {"loss": logits.mean(), "logits": logits},
+        r"returns a dict \(\['loss'\] of shape \(\), \['logits'\] of.*such as model\(inputs\)\['logits'\]\.$",
+    ),
+    "dataclass": (
+        lambda logits: Answer(None, logits),
+        r"returns a Answer \(\.loss a NoneType, \.logits of .*such as model\(inputs\)\.logits\.$",
+    ),
+    "many": (lambda logits: [logits] * 8, r"\[4\] of shape \(\d+, 3\), 3 more\)"),
+    "nothing": (lambda logits: None, r"returns a NoneType, but one tensor .* that the loss takes\.$"),
+}
+
+
+@pytest.mark.parametrize(("wrap", "message"), WRAPPED.values(), ids=WRAPPED)
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_that_returns_no_tensor_is_refused_before_any_gradient(name, rate, wrap, message):
+    method = METHODS[name]
+    task = method.tasks[0]
+    criterion = F.cross_entropy if task == "classification" else F.mse_loss
+    models = [network(norm=False) for _ in range(method.networks - 1)] + [Wrapped(wrap)]
+    with pytest.raises(InputError, match=message):
+        robust_step(models, *batch(task), criterion=criterion, drop_rate=rate, method=name)
+    assert all(gradient is None for model in models for gradient in gradients(model))
+
+
+def test_the_way_out_of_a_model_that_returns_more():
+    class First(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, inputs):
+            return self.model(inputs)[0]
+
+    model, plain = First(Wrapped(lambda logits: (logits, None))), network(norm=False)
+    for each in (model, plain):
+        robust_step(each, *batch(), criterion=F.cross_entropy, drop_rate=0.3)
+    torch.testing.assert_close(gradients(model), gradients(plain))
 
 
 # Rows without a label.

@@ -145,6 +145,18 @@ def test_classes_that_no_sample_has_seen(columns, write_shards, tmp_path, monkey
     assert json.loads((tmp_path / "m" / "model.json").read_text())["targets"]["classes"] == ["high", "low", "rare"]
 
 
+@pytest.mark.parametrize("codes", [["01", "1", "1.0"], [1, 2, 3]], ids=["text", "numbers"])
+def test_codes_are_those_of_a_table_in_memory(columns, write_shards, tmp_path, codes):
+    table = columns(600) | {"code": [codes[row % 3] for row in range(600)]}
+    shards, found = write_shards(tmp_path / "t", table), []
+    for stream in (True, False):
+        fit(shards, tmp_path / f"{stream}", categorical=["code"], ignore=["kind"], stream=stream, epochs=1)
+        found.append(next(each for each in load_model(tmp_path / f"{stream}").encoding.columns if each.name == "code"))
+    assert found[0] == found[1]
+    assert found[0].categories == [str(code) for code in codes]
+    assert found[0].as_written == (codes[0] == "01")
+
+
 def test_rows_csv_lists_the_most_suspicious_alone(shards, streamed, tmp_path, monkeypatch, small_windows):
     small_windows(400)
     monkeypatch.setattr(stream_rows, "LISTED", 50)

@@ -11,6 +11,7 @@ from torch import Tensor
 from gradsieve.errors import InputError
 from gradsieve.scores.loss import Criterion, takes_reduction, unpack
 from gradsieve.scores.loss import check_criterion as is_loss
+from gradsieve.scores.outputs import described, such_as
 
 TrimUnit = Literal["row", "element"]
 
@@ -18,8 +19,9 @@ TrimUnit = Literal["row", "element"]
 def refuse_batch(outputs: Any, targets: Any) -> None:
     for name, values in (("outputs", outputs), ("targets", targets)):
         if not isinstance(values, Tensor) or not values.dim():
-            what = "a single number" if isinstance(values, Tensor) else f"a {type(values).__name__}"
-            raise InputError(f"{name} is {what}, but must be a tensor whose first dimension is the rows.")
+            what = "a single number" if isinstance(values, Tensor) else described(values)
+            way = such_as(name, values)
+            raise InputError(f"{name} is {what}, but must be a tensor whose first dimension is the rows{way}.")
 
 
 def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:

@@ -20,7 +20,7 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.decorrelating import Decorrelation, decorrelation
 from gradsieve.estimators.scaling import CLIP, Scale, input_scale, scale_inputs
-from gradsieve.files.frame import Frame, is_missing, is_text, number, numbers, texts
+from gradsieve.files.frame import Frame, is_missing, is_text, label, number, numbers, texts
 
 MOST_CATEGORIES = 64
 MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories
@@ -56,16 +56,26 @@ class CategoryColumn:
     categories: list[str]
     has_other: bool
     kind: str = "category"
+    as_written: bool = False  # the words of a column of codes: 01 is not 1
 
     @property
     def size(self) -> int:
         return len(self.categories) + self.has_other
 
     def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
-        place = {name: number for number, name in enumerate(self.categories)}
+        cells, other = frame.columns[self.name], len(self.categories)
+        place = self.places(by_number=not is_text(cells))
         # Without a shared column an unseen word is none of the categories: zeros.
-        found = np.array([place.get(cell, len(place)) for cell in texts(frame.columns[self.name])])
+        found = np.array([place.get(cell, other) for cell in texts(cells, as_written=self.as_written)])
         return (found[:, None] == np.arange(self.size)).astype(np.float32)
+
+    def places(self, by_number: bool) -> dict[str, int]:
+        """Where each category is. A number does not tell how it was written: 1 is 1.0, or 01, if it is one of them."""
+        place = {name: position for position, name in enumerate(self.categories)}
+        if not (by_number and self.as_written):
+            return place
+        labels = [label(name) for name in self.categories]
+        return {name: position for position, name in enumerate(labels) if labels.count(name) == 1} | place
 
 
 Column = NumberColumn | CategoryColumn
@@ -83,6 +93,11 @@ class Encoding:
     def names(self) -> list[str]:
         """The columns that are read."""
         return [column.name for column in self.columns]
+
+    @property
+    def words(self) -> set[str]:
+        """Those that are read as they are written, though they may look like numbers."""
+        return {each.name for each in self.columns if isinstance(each, CategoryColumn) and each.as_written}
 
     @property
     def size(self) -> int:
@@ -111,8 +126,10 @@ def learn_columns(
     """How each of the columns becomes numbers; columns that can tell nothing are left out, with a note."""
     columns: list[Column] = []
     for name in names:
-        learn = learn_categories if holds_words(frame, name, categorical) else learn_number
-        column = learn(frame, name, note)
+        if holds_words(frame, name, categorical):
+            column = learn_categories(frame, name, note, is_code=name in categorical)
+        else:
+            column = learn_number(frame, name, note)
         columns += [column] if column is not None else []
     if not columns:
         raise InputError(f"{frame.path}: no column is left to predict from. Give a table with informative columns.")
@@ -142,14 +159,19 @@ def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> Number
     return NumberColumn(name, float(scale.centre[0]), float(scale.width[0]), bool(missing.any()))
 
 
-def learn_categories(frame: Frame, name: str, note: Callable[[str], None]) -> CategoryColumn | None:
-    counts = Counter(texts(frame.columns[name]))
+def learn_categories(
+    frame: Frame, name: str, note: Callable[[str], None], is_code: bool = False
+) -> CategoryColumn | None:
+    cells = frame.columns[name]
+    as_written = is_code and is_text(cells)
+    counts = Counter(texts(cells, as_written=as_written))
     if len(counts) == 1 or len(counts) == len(frame) > 2:
         note(f"column {name} is left out: it is {'constant' if len(counts) == 1 else 'another word in every row'}")
         return None
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     has_other = len(ranked) > MOST_CATEGORIES
-    return CategoryColumn(name, sorted(ranked[: MOST_CATEGORIES - 1] if has_other else ranked), has_other)
+    categories = sorted(ranked[: MOST_CATEGORIES - 1] if has_other else ranked)
+    return CategoryColumn(name, categories, has_other, as_written=as_written)
 
 
 def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:

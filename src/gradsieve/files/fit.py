@@ -189,7 +189,7 @@ def prepare_table(
     note: Callable[[str], None],
 ) -> Prepared:
     """A table's columns as numbers; rows without a target are left out."""
-    frame = read_frame(data, least_rows=2)
+    frame = read_frame(data, least_rows=2, words={*categorical} - {*targets})
     names, inputs, words = frame.roles(targets, ignore, categorical)
     filled = filled_rows(frame, names)
     if filled.sum() < 2:
@@ -267,7 +267,7 @@ def table_parts(model: Model, data: Path) -> Iterator[tuple[Sequence[Any], NDArr
     """A table in memory, or one part after the other where it is large."""
     shards = open_shards(data) if is_shards(data) else None
     if shards is None or shards.bytes_in_memory <= MOST_IN_MEMORY:
-        frame = read_frame(data)
+        frame = read_frame(data, words=model.encoding.words)
         check_columns(frame, model)
         yield range(1, len(frame) + 1), model.encoding.apply(frame)
         return

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import BadZipFile
@@ -122,9 +123,10 @@ def numbers(frame: Frame, name: str, why: str) -> NDArray[np.float64]:
     return np.array(found, dtype=np.float64)
 
 
-def texts(values: NDArray) -> NDArray:
-    """A column as text: 1, 01 and 1.0 are the same, "" is a missing value."""
-    known = {cell: label(cell if isinstance(cell, str) else repr(cell)) for cell in set(values.tolist())}
+def texts(values: NDArray, *, as_written: bool = False) -> NDArray:
+    """A column as text, "" where it is missing. 1, 01 and 1.0 are the same, unless they are text ``as_written``."""
+    read = written if as_written else label
+    known = {cell: read(cell) if isinstance(cell, str) else label(repr(cell)) for cell in set(values.tolist())}
     # A NaN is not found again as a key: it is a missing value.
     return np.array([known.get(cell, "") for cell in values.tolist()], dtype=object)
 
@@ -138,12 +140,20 @@ def label(cell: str) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def read_frame(path: Path, *, least_rows: int = 1) -> Frame:
-    """The rows of a CSV, NPZ, Parquet or Arrow file by its suffix, or of a folder of the latter two."""
+def written(cell: str) -> str:
+    text = cell.strip()
+    return "" if text.lower() in MISSING else text
+
+
+def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = ()) -> Frame:
+    """The rows of a CSV, NPZ, Parquet or Arrow file by its suffix, or of a folder of the latter two.
+
+    ``words``: columns that stay text where the file has text, as CSV always has, even if they look like numbers.
+    """
     from gradsieve.streams.reading import read_shards
     from gradsieve.streams.shards import FORMATS
 
-    readers = {".csv": _read_csv, ".npz": _read_npz, **dict.fromkeys(FORMATS, read_shards)}
+    readers = {".csv": partial(_read_csv, words=words), ".npz": _read_npz, **dict.fromkeys(FORMATS, read_shards)}
     reader = read_shards if path.is_dir() else readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(
@@ -159,12 +169,13 @@ def read_frame(path: Path, *, least_rows: int = 1) -> Frame:
     return frame
 
 
-def _read_csv(path: Path) -> Frame:
+def _read_csv(path: Path, words: Collection[str]) -> Frame:
     table = read_csv(path, least_rows=1, least_columns=1)
     columns = {
         name: np.array([row[place] for row in table.rows], dtype=object) for place, name in enumerate(table.header)
     }
-    return Frame(path, {name: numeric_if_all(cells) for name, cells in columns.items()}, table.lines)
+    columns = {name: cells if name in words else numeric_if_all(cells) for name, cells in columns.items()}
+    return Frame(path, columns, table.lines)
 
 
 def numeric_if_all(cells: NDArray) -> NDArray:

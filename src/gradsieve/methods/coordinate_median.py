@@ -6,13 +6,16 @@ a median over the batch for every parameter, and rows x the largest parameter of
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradsieve import ranks
 from gradsieve.method import Method, Selection, require_own_rows
 from gradsieve.scores.memory import require_memory, row_gradient_bytes
 from gradsieve.scores.row_gradients import row_pass, store_gradient
+from gradsieve.tracing import is_traced
 
 
 class CoordinateMedian(Method):
@@ -37,6 +40,17 @@ class CoordinateMedian(Method):
 
 def middle(values: Tensor) -> Tensor:
     """The median over the first dimension, halfway between the middle two where their number is even."""
+    if values.is_cpu and not is_traced(values):
+        return torch.from_numpy(middle_by_sorting(values.numpy()))
     values = values.contiguous()  # of an expanded tensor torch's median is anything
     lower, upper = values.median(dim=0).values, -values.neg().median(dim=0).values  # torch's is the lower one
     return (lower + upper) / 2
+
+
+def middle_by_sorting(values: NDArray) -> NDArray:
+    """The same: numpy sorts many short rows by vector instructions, far faster than torch finds a median."""
+    columns = np.array(np.moveaxis(values, 0, -1), order="C")
+    columns.sort(axis=-1)
+    count = columns.shape[-1]
+    halfway = (columns[..., (count - 1) // 2] + columns[..., count // 2]) / 2
+    return np.where(np.isnan(columns[..., -1]), columns[..., -1], halfway)  # NaN comes last, and is never halfway

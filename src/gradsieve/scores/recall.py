@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve.scores.form import Scoring, scoring_form
+from gradsieve.scores.outputs import one_tensor
 from gradsieve.tracing import compares_pairs, is_traced
 
 CONVOLUTIONS: dict[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}  # with their spatial dimensions
@@ -74,7 +75,7 @@ def first_pass(network: nn.Module, inputs: Tensor, form: Scoring) -> FirstPass:
                 values = layer(values)
     if len(products) < 2 and known < len(layers):  # little to gain: BatchNorm follows the first layer, say
         known, products = 0, []
-    return FirstPass(inputs, values, layers[:known], layers[known:], products)
+    return FirstPass(inputs, one_tensor(values), layers[:known], layers[known:], products)
 
 
 class Recalled(torch.autograd.Function):

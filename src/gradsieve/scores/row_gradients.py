@@ -31,6 +31,7 @@ from gradsieve.ranks import world_size
 from gradsieve.scores.layer_calls import LayerCall, not_by_rows, parameters_by_row, recorded_calls, used_outside
 from gradsieve.scores.layer_rules import RULES, Measured, Rule
 from gradsieve.scores.outer_products import sum_of_rows, sum_of_squares, wide
+from gradsieve.scores.outputs import one_tensor
 from gradsieve.scores.row_by_row import RowLoss, mixes_rows, rows_apart
 
 
@@ -167,7 +168,7 @@ def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor)
     torch.clear_autocast_cache()
     with torch.enable_grad():
         with parameters_by_row(network, inputs) as by_row, recorded_calls(network) as calls:
-            outputs = network(inputs)
+            outputs = one_tensor(network(inputs))
         check_outputs(outputs)
         exit_node = get_gradient_edge(outputs).node  # before a loss that works in place
         losses = loss(outputs, targets)
@@ -216,12 +217,7 @@ def store_gradient(network: nn.Module, gradient: Mapping[str, Tensor]) -> None:
 
 
 def check_outputs(outputs: Tensor) -> None:
-    """Refuse what is not one tensor that hangs on a trainable parameter."""
-    if not isinstance(outputs, Tensor):
-        raise InputError(
-            f"The network returns a {type(outputs).__name__}, but row gradients need one tensor. Wrap the network "
-            "in a module that returns the tensor that the loss takes."
-        )
+    """Refuse what hangs on no trainable parameter."""
     if not outputs.requires_grad:
         raise InputError(
             "The outputs do not depend on any trainable parameter of the network, so there is no gradient. "

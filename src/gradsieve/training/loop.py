@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -47,6 +48,8 @@ from gradsieve.training.setting import (
 from gradsieve.training.shared_folder import SharedFolder, open_shared
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
+
+PATIENCE = 3  # epochs that a class may be forsaken for: at the beginning it often comes back
 
 
 def train(
@@ -129,7 +132,7 @@ def start(setting: Setting) -> State:
 
 def candidate(setting: Setting) -> Trainer:
     """A run of which nothing is shown or written."""
-    return Trainer(setting, start(setting), None, Progress(), None, math.inf)
+    return Trainer(setting, start(setting), None, Progress(), None, math.inf, warns=False)
 
 
 class Trainer:
@@ -143,10 +146,13 @@ class Trainer:
         progress: Progress,
         probe: Probe | None,
         save_every: float,
+        warns: bool = True,
     ) -> None:
         self.setting, self.run, self.method, self.state = setting, setting.run, setting.method, state
         self.folder, self.progress, self.probe = folder, progress, probe
         self.save_every = save_every
+        self.warns = warns and setting.method.drops_rows and not setting.method.balanced and ranks.rank() == 0
+        self.forsaking = 0  # epochs on end in which a class was hardly kept
         self.feed = Feed(setting.data.train, setting.device, augment=setting.run.augment)
         self.engine, obstacle = make_engine(setting, state, self.feed)
         if obstacle:
@@ -220,7 +226,8 @@ class Trainer:
         """Test, write the record, and turn to the next epoch."""
         state, ready_at = self.state, time.monotonic()
         self.merge_ledger()
-        figures = summed(state.tally).read()
+        tally = summed(state.tally)
+        figures = tally.read()
         self.waited_for_device += time.monotonic() - ready_at
         if not math.isfinite(figures["loss"]) or not state.is_finite():
             raise GradsieveError(
@@ -242,11 +249,16 @@ class Trainer:
                 record["gradient_error"] = self.probe.measure(state.networks[0])
         record["seconds"] = self.elapsed()
         state.history.append(record)
+        forsaken = tally.forsaken() if self.warns else ""
+        self.forsaking = self.forsaking + 1 if forsaken else 0
         state.tally.clear()
         state.epoch, state.step = state.epoch + 1, 0
         if self.folder is not None:
             self.folder.write_metrics(state.history)
         self.progress.epoch(record)
+        if self.forsaking == PATIENCE:
+            self.warns = False  # once is enough
+            warnings.warn(f"In epoch {record['epoch']} {forsaken}", UserWarning, stacklevel=4)  # of who called train()
 
     def manner(self) -> dict[str, Any]:
         """How the steps ran: the precision, the engine, what it compiled, and what it was bound by."""

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from gradsieve.method import Selection
 
+FORSAKEN = 0.2  # of the share that is kept of all rows: a class of which less is kept
+HARDLY_ANY = 0.1  # kept of all rows: then it is the way of the method, such as min-sgd
+ENOUGH = 50  # rows of a class to speak of
 COMPARISONS = 2**20  # beyond so many, adding up by index is faster than comparing each row with each class
 
 
@@ -66,6 +69,23 @@ class Tally:
         if len(self.seen_of_class):  # a minority must not vanish silently
             figures["kept_share_of_class"] = (self.kept_of_class / self.seen_of_class.clamp(min=1)).tolist()
         return figures
+
+    def forsaken(self) -> str:
+        """A sentence where nearly all rows of a class were dropped; empty where of none.
+
+        What a network prefers when it knows little, it keeps and learns, and the other classes never come back.
+        """
+        seen, kept = self.seen_of_class, self.kept_of_class
+        if not (seen >= ENOUGH).any():
+            return ""
+        of_all, of_class = float(kept.sum() / seen.sum()), torch.where(seen >= ENOUGH, kept / seen.clamp(min=1), 1.0)
+        least = int(of_class.argmin())
+        if of_class[least] >= FORSAKEN * of_all or of_all < HARDLY_ANY:
+            return ""
+        return (
+            f"{of_class[least]:.0%} of the rows of class {least} were kept, and {of_all:.0%} of all. If not so many of "
+            "them can be wrong, trim every class alike: balanced=True (--method-option balanced=true)."
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -318,6 +318,17 @@ class Classifier:
         return self.says
 
 
+def test_where_nothing_is_dropped_the_estimate_is_that_of_the_network_that_contradicts_fewest_labels():
+    labels = np.random.default_rng(1).integers(10, size=2000)
+    given = np.where(np.random.default_rng(2).random(2000) < 0.3, (labels + 1) % 10, labels)
+    answers = np.stack([Classifier(labels, wrong, seed=3).says for wrong in (0.2, 0.0)])
+    vote = Vote(1.0, [0.0, 0.1], answers, None, given, np.ones(2000), Verdict(0, None, (0, 1)), True)
+    assert estimate_rate(answers[0], given) > 0.4
+    assert estimate_rate(knowing_answers(vote, 0), given) == pytest.approx(0.3, abs=0.03)
+    turned = vote._replace(answers=answers[::-1])
+    assert (knowing_answers(turned, 1) == answers[0]).all()  # who drops speaks for itself
+
+
 class Late(Classifier):
     """The larger its rate, the surer it is at the first vote, and the more often wrong in the end."""
 

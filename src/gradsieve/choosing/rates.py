@@ -219,16 +219,18 @@ def hold_vote(
 
 
 def knowing_answers(last: Vote, best: int) -> Array:
-    """Whose answers the estimate is made of: the winner's.
+    """Whose answers in the last vote the estimate is made of: the winner's, if none knows better.
 
-    Of amounts those of a larger rate in the last vote, if honest rows lie nearer to them. Where nearly half of the
+    Classes: what drops none has learnt wrong labels by heart, and contradicts right ones. Another that contradicts
+    fewer knows more. Amounts: a larger rate, if honest rows lie nearer to what it says. Where nearly half of the
     targets are wrong, the vote tends to the smaller of two rates, and wrong rows still bend what that says.
     """
-    winner = last.answers[best]
-    if last.given.ndim == 1 or not last.names[best] or is_close(winner, last.given):
-        return winner
-    larger = last.answers[best:]
-    return larger[int(np.argmin([honest_error(each, last.given) for each in larger]))]
+    given, drops = last.given, last.names[best] > 0
+    if given.ndim == 1:
+        heard = last.answers[best : best + 1] if drops else last.answers
+        return min(heard, key=lambda each: weigh_suspects(*suspects(each, given), last.weights))
+    heard = last.answers[best:] if drops and not is_close(last.answers[best], given) else last.answers[best : best + 1]
+    return min(heard, key=lambda each: honest_error(each, given))
 
 
 def is_close(answers: Array, given: NDArray) -> bool:

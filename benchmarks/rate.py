@@ -41,7 +41,8 @@ from rate_tables import insert, markdown
 
 from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose
 from gradsieve.choosing import RATES
-from gradsieve.choosing.rates import RatePick, race
+from gradsieve.choosing.pick import RatePick
+from gradsieve.choosing.rates import race
 from gradsieve.choosing.sharpen import equally_sure
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.auto_rate import line_up

@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from gradsieve.choosing import RATES
+from gradsieve.choosing.pick import RatePick, too_few
 from gradsieve.choosing.picture import figure, summary, table
-from gradsieve.choosing.rates import RatePick, too_few
 from gradsieve.errors import InputError
 
 PICK = RatePick(

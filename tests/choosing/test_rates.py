@@ -8,20 +8,13 @@ import torch
 
 from gradsieve import estimate_rate
 from gradsieve.choosing import RATES
+from gradsieve.choosing.ballot import Vote
 from gradsieve.choosing.electorate import electorate
-from gradsieve.choosing.estimate import off
+from gradsieve.choosing.estimate import is_off
 from gradsieve.choosing.judge import Verdict
-from gradsieve.choosing.rates import (
-    CENSUS,
-    RUNGS,
-    RatePick,
-    Together,
-    Vote,
-    knowing_answers,
-    pick_rate,
-    race,
-    too_few,
-)
+from gradsieve.choosing.outcome import knowing_answers
+from gradsieve.choosing.pick import RatePick, too_few
+from gradsieve.choosing.rates import CENSUS, RUNGS, Together, pick_rate, race
 from gradsieve.errors import GradsieveError, InputError
 
 ROWS = 600
@@ -141,6 +134,19 @@ def test_a_candidate_that_diverges_has_lost(diverging):
     assert pick.margins[0] == -1
 
 
+def test_a_wrong_input_is_no_defeat():
+    """Of a loop that is not ours, say: it is told, and does not decide a race."""
+
+    class Refusing(Runner):
+        def train(self, share):
+            if self.rate == 0.4:
+                raise InputError("the loop refuses")
+
+    truth = np.random.default_rng(1).normal(size=(ROWS, 1))
+    with pytest.raises(InputError, match="the loop refuses"):
+        pick_rate(lambda rate: Refusing(rate, 0.0, truth), truth)
+
+
 def test_where_all_diverge_the_error_is_theirs():
     with pytest.raises(GradsieveError, match="diverged"):
         race_at(0.0, diverging=RATES)
@@ -240,7 +246,7 @@ def test_residuals_that_are_larger_in_one_place_than_in_another_are_no_mistakes(
     given = truth + np.where(truth > 8, 2.4, 0.3) * random.normal(size=truth.shape)
     is_wrong = random.random((4000, 1)) < share
     given = np.where(is_wrong, given + 30, given)
-    assert off(truth, given)[~is_wrong[:, 0]].mean() > 0.1
+    assert is_off(truth, given)[~is_wrong[:, 0]].mean() > 0.1
     assert estimate_rate(truth, given) == pytest.approx(share, abs=0.05)
 
 

@@ -38,7 +38,7 @@ def suspects(answers: Array, given: NDArray) -> tuple[NDArray[np.bool_], Array]:
     return distances(answers, given) > limit, np.ones(len(given))
 
 
-def off(answers: Array, given: NDArray) -> NDArray[np.bool_]:
+def is_off(answers: Array, given: NDArray) -> NDArray[np.bool_]:
     """(N,) whether an amount looks wrong, however little it is, by the nearest rows of all."""
     residual = distances(answers, given)
     return residual > REACH * spread(residual, given.shape[1])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.choosing.estimate import off
+from gradsieve.choosing.estimate import is_off
 from gradsieve.choosing.vote import PATIENCE, SURE, Array, Tally, cast, tally
 
 CLOSER = 0.8  # of its median residual: what another must come down to, before rate 0 is left for it
@@ -94,7 +94,7 @@ def median_residuals(answers: Array, given: NDArray, weights: Array) -> Array:
 def is_majority_right(answers: Array, given: NDArray, weights: Array) -> bool:
     """Whether to every candidate more than half of the amounts look right, with something to spare."""
     # Small mistakes count, too: where they are many, the median residual is one of them.
-    wrong = max(float(off(each, given) @ weights) for each in answers) / weights.sum()
+    wrong = max(float(is_off(each, given) @ weights) for each in answers) / weights.sum()
     return bool(wrong <= 1 - MAJORITY)
 
 

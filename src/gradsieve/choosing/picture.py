@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradsieve.choosing.rates import RatePick
+from gradsieve.choosing.pick import RatePick
 from gradsieve.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -13,30 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.choosing import RATES
+from gradsieve.choosing.ballot import Vote, hold_vote, last_vote
 from gradsieve.choosing.electorate import Part
-from gradsieve.choosing.estimate import FAR, honest_error, suspects, tolerance, weigh_suspects
-from gradsieve.choosing.judge import Verdict, is_majority_right, judge
-from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
-from gradsieve.choosing.vote import Array, Choice, choose, read_rows, read_weights, resamples
-from gradsieve.counts import check_rate
+from gradsieve.choosing.outcome import doubt, estimate_and_interval, knowing_answers, rate_by_census, rate_by_race
+from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
+from gradsieve.choosing.vote import Array, choose, read_rows
 from gradsieve.errors import GradsieveError, InputError, RankError
 
 RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # at this share of the epochs, so many stay
-CLOSE = 1.0  # standard errors by which a larger rate may be behind the winner, for the estimate to go that far
-STEP = 0.1 + 1e-9  # rates so near to each other may tie
-LEAST_ROWS = 200  # a fifth of fewer is no electorate
-MANY = 0.2  # wrong labels by a census: unless dropping is clearly bad, they are dropped
 CENSUS = 0.1  # of the epochs: how long a census takes, in which no network has yet learnt wrong labels by heart
 KNOWING = 0.9  # of the labels that the winner meets: fewer, and a census is not heard
-INTERVAL = (5, 95)  # percentiles
 
 
 class Candidate(Protocol):
@@ -49,63 +43,6 @@ class Candidate(Protocol):
     def predict(self) -> NDArray:
         """Probabilities (N, C) or outputs (N, q) for the voting rows."""
         ...
-
-
-class Vote(NamedTuple):
-    """One of the votes in a race."""
-
-    share: float  # of the epochs, when it was held
-    names: list[float]  # the rates that took part
-    answers: Array  # (M, N, k) of each about the voting rows
-    heard: Array  # the same as they were judged by: probabilities sharpened
-    given: NDArray  # what those rows say
-    weights: Array
-    verdict: Verdict
-    has_majority: bool  # whether in this vote and in those before it a majority of the rows seemed right
-
-
-@dataclass(frozen=True, eq=False)
-class RatePick:
-    """A drop rate, and how it was chosen."""
-
-    rate: float  # to drop: the one that won the race, or the estimate where that is larger and does no harm
-    estimate: float  # of the share of wrong targets
-    interval: tuple[float, float]  # 90 % of the estimates from resampled rows; what the method gets wrong is not in it
-    warning: str = ""  # one sentence where the rows could not decide, or more than half of them seem wrong
-    winner: float = 0.0  # of the race
-    rates: tuple[float, ...] = ()  # all that were tried
-    margins: tuple[float, ...] = ()  # of each against the winner, at the last vote that both took part in
-    errors: tuple[float, ...] = ()  # their standard errors
-    trained: tuple[float, ...] = ()  # the share of the epochs after which that vote was
-    choice: Choice | None = None  # the last vote
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, without the last vote."""
-        plain = {name: value for name, value in vars(self).items() if name != "choice"}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> RatePick:
-        """What `to_json` wrote."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        pick = cls(**fields)
-        check_rate("rate", pick.rate)
-        return pick
-
-
-def no_pick(warning: str = "") -> RatePick:
-    """Where there is nothing to choose, or nobody to choose: no row is dropped."""
-    return RatePick(0.0, 0.0, (0.0, 0.0), warning)
-
-
-def too_few(rows: int) -> RatePick:
-    """A table so small that its vote would be a lottery."""
-    return no_pick(
-        f"{rows} rows are too few to choose a drop rate by ({LEAST_ROWS} are needed), so none is dropped. "
-        "Give drop_rate the share of targets that you believe is wrong."
-    )
 
 
 class Together:
@@ -193,84 +130,6 @@ def pick_rate(
     return replace(pick, warning=doubt(pick, votes))
 
 
-def hold_vote(
-    share: float,
-    answers: dict[float, NDArray],
-    targets: ArrayLike,
-    weights: ArrayLike | None,
-    plain: float,
-    before: list[Vote],
-) -> Vote:
-    """Let the rows judge what the candidates say now."""
-    stacked, given = read_rows(np.stack(list(answers.values())), targets)
-    names, weight = list(answers), read_weights(weights, len(given))
-    # Once in doubt, a majority stays so: the candidate that gave reason for it may be out of the race.
-    has_majority = all(vote.has_majority for vote in before)
-    heard = stacked
-    if given.ndim == 1:
-        heard = equally_sure(stacked, weight) if before else raise_to(stacked, POWER)
-    else:
-        has_majority = has_majority and is_majority_right(stacked, given, weight)
-    has_plain = names[0] == plain
-    # Where few rows are wrong, dropping some does little good; where none are, harm. The end is the last time to ask.
-    must_be_sure = share == 1 and has_plain and len(names) > 1 and names[1] - plain < STEP
-    verdict = judge(heard, given, weight, has_plain=has_plain, has_majority=has_majority, must_be_sure=must_be_sure)
-    return Vote(share, names, stacked, heard, given, weight, verdict, has_majority)
-
-
-def knowing_answers(last: Vote, best: int) -> Array:
-    """Whose answers in the last vote the estimate is made of: the winner's, if none knows better.
-
-    Classes: what drops none has learnt wrong labels by heart, and contradicts right ones. Another that contradicts
-    fewer knows more. Amounts: a larger rate, if honest rows lie nearer to what it says. Where nearly half of the
-    targets are wrong, the vote tends to the smaller of two rates, and wrong rows still bend what that says.
-    """
-    given, drops = last.given, last.names[best] > 0
-    if given.ndim == 1:
-        heard = last.answers[best : best + 1] if drops else last.answers
-        return min(heard, key=lambda each: weigh_suspects(*suspects(each, given), last.weights))
-    heard = last.answers[best:] if drops and not is_close(last.answers[best], given) else last.answers[best : best + 1]
-    return min(heard, key=lambda each: honest_error(each, given))
-
-
-def is_close(answers: Array, given: NDArray) -> bool:
-    """Whether honest amounts are met so closely that wrong ones no longer bend what is said."""
-    return FAR * honest_error(answers, given) <= tolerance(given)
-
-
-def rate_by_race(votes: list[Vote], estimate: float) -> float:
-    """The winner's rate, or the estimate where that is larger, as far as a rate that the rows find about as good.
-
-    The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good. But trimming
-    may cost more than the wrong rows do, in a network that is short of steps, or end with a majority of wrong ones. Of
-    amounts it goes to the next rate at most, if that was about as good when it was last heard.
-    """
-    last = votes[-1]
-    winner = last.names[last.verdict.best]
-    if not winner:
-        return winner
-    heard = last.names if last.given.ndim == 1 else [rate for rate in votes[0].names if rate - winner < STEP]
-    largest = max(rate for rate in heard if is_about_as_good(*last_vote(rate, winner, votes)))
-    return max(winner, min(round(estimate, 2), largest))
-
-
-def is_about_as_good(margin: float, error: float, share: float) -> bool:
-    """Whether a rate is at most a standard error behind the winner."""
-    return share > 0 and -margin <= CLOSE * error
-
-
-def rate_by_census(last: Vote, estimate: float, largest: float) -> float:
-    """The estimate of a census, and no less than the winner's rate; 0 where nothing is to be gained.
-
-    Candidates on a sample are short of rows, which the run is not. What they can say is whether dropping does good.
-    Where they cannot say even that, rate 0 and another being even in the end, many wrong labels are reason enough.
-    """
-    winner, is_even = last.names[last.verdict.best], len(last.verdict.even) > 1
-    if not winner and not (is_even and estimate >= MANY):
-        return winner
-    return max(winner, min(round(estimate, 2), largest))
-
-
 def neighbours(vote: Vote, count: int) -> list[int]:
     """The best and those nearest to its rate: what is behind early may lead late, but not from far away."""
     best, place = vote.names[vote.verdict.best], vote.verdict.result.ranking.index
@@ -294,15 +153,26 @@ def advance(
     answers = dict(said or {})
     failure = None
     for rate in sorted(rates & runners.keys()):
-        try:
-            runners[rate].train(share)
-            answers[rate] = runners[rate].predict()
-        except GradsieveError as error:
-            failure = error
+        answer = answer_at(share, runners[rate])
+        if isinstance(answer, GradsieveError):
+            failure = answer
             del runners[rate]
+        else:
+            answers[rate] = answer
     if not answers and failure is not None:
         raise failure
     return dict(sorted(answers.items()))
+
+
+def answer_at(share: float, runner: Candidate) -> NDArray | GradsieveError:
+    """What a network says after this share of its epochs, or why its training diverged."""
+    try:
+        runner.train(share)
+        return runner.predict()
+    except (InputError, RankError):  # of a loop that is not ours, of a rank that is lost: no defeat
+        raise
+    except GradsieveError as error:
+        return error
 
 
 def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array | None:
@@ -310,54 +180,9 @@ def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array
 
     None where it knows far less than the winner, in epochs too few, or where its training diverges.
     """
-    network = census()
-    try:
-        network.train(CENSUS)
-        counted = read_rows(network.predict()[None], last.given)[0][0]
-    except (InputError, RankError):  # of a loop that is not ours, of a rank that is lost
-        raise
-    except GradsieveError:
+    answer = answer_at(CENSUS, census())
+    if isinstance(answer, GradsieveError):
         return None
+    counted = read_rows(answer[None], last.given)[0][0]
     met, met_by_winner = (last.weights @ (each.argmax(1) == last.given) for each in (counted, last.answers[best]))
     return counted if met >= KNOWING * met_by_winner else None
-
-
-def last_vote(rate: float, winner: float, votes: list[Vote]) -> tuple[float, float, float]:
-    """The margin of a rate against the winner, its standard error, and the share of the epochs it was trained for."""
-    for vote in reversed(votes):
-        if rate in vote.names and winner in vote.names:
-            place, result = (vote.names.index(rate), vote.names.index(winner)), vote.verdict.result
-            return float(result.margins[place]), float(result.errors[place]), vote.share
-    return -1.0, 0.0, 0.0  # it never came as far as a vote
-
-
-def doubt(pick: RatePick, votes: list[Vote]) -> str:
-    """What a person should know about a pick, in one sentence; empty where all is well."""
-    if pick.estimate > 0.5:
-        return (
-            f"About {pick.estimate:.0%} of the targets seem wrong. Beyond a half nothing tells wrong targets from "
-            "right ones: look at the rows before trusting the fit."
-        )
-    plain = pick.rates[0]
-    if pick.rate > pick.winner == plain:
-        return ""  # a census has decided
-    # The first vote is of all rates. Once dropping is decided on, the last in which rate 0 takes part knows best.
-    vote = votes[0] if pick.winner == plain else [each for each in votes if plain in each.names or each is votes[0]][-1]
-    even = [vote.names[each] for each in vote.verdict.even]
-    apart = max(even) if pick.winner == plain else pick.winner
-    if plain in even and apart - plain > STEP:
-        return (
-            f"The held-out rows cannot tell the drop rates {plain:g} and {apart:g} apart; {pick.rate:g} is used. "
-            "More rows would help, or a drop_rate of your own."
-        )
-    return ""
-
-
-def estimate_and_interval(
-    answers: Array, given: NDArray, weight: Array, seed: int
-) -> tuple[float, tuple[float, float]]:
-    """The winner's estimate, and between which most of its estimates lie when rows are drawn anew."""
-    found = suspects(answers, given)
-    drawn = [weigh_suspects(*found, weight * copies) for copies in resamples(len(given), seed)]
-    lower, upper = np.percentile(drawn, INTERVAL)
-    return weigh_suspects(*found, weight), (float(lower), float(upper))

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from gradsieve import seeds
 from gradsieve.choosing.electorate import Part, electorate
-from gradsieve.choosing.rates import RatePick, race
+from gradsieve.choosing.pick import RatePick
+from gradsieve.choosing.rates import race
 from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
 from gradsieve.training.repeatable import reproducible

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from gradsieve import seeds
 from gradsieve.choosing import RATES
 from gradsieve.choosing.electorate import Part, electorate
-from gradsieve.choosing.rates import RatePick, no_pick, race
+from gradsieve.choosing.pick import RatePick, no_pick
+from gradsieve.choosing.rates import race
 from gradsieve.counts import check_rate
 from gradsieve.data import Rows
 from gradsieve.errors import InputError

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from gradsieve.choosing.rates import RatePick
+from gradsieve.choosing.pick import RatePick
 from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate

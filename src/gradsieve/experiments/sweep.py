@@ -23,7 +23,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from gradsieve import seeds
-from gradsieve.choosing.rates import LEAST_ROWS
+from gradsieve.choosing.pick import LEAST_ROWS
 from gradsieve.choosing.vote import choose, read_rows
 from gradsieve.counts import part
 from gradsieve.data import Task

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gradsieve import ranks
+from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.picture import summary as pick_summary
-from gradsieve.choosing.rates import RatePick
 from gradsieve.data import Task
 from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.picture import summary as pick_summary
-from gradsieve.choosing.rates import RatePick
 from gradsieve.counts import keep_count
 from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError

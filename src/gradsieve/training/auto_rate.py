@@ -19,8 +19,9 @@ from torch import Tensor
 
 from gradsieve import seeds
 from gradsieve.choosing.electorate import Part, electorate
+from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.choosing.picture import summary
-from gradsieve.choosing.rates import RatePick, no_pick, race
+from gradsieve.choosing.rates import race
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
 from gradsieve.training.evaluate import predict_together

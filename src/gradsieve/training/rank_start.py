@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from gradsieve import ranks
-from gradsieve.choosing.rates import RatePick
+from gradsieve.choosing.pick import RatePick
 from gradsieve.ranks.batchnorm import batch_norms
 from gradsieve.training.auto_rate import PICK, Start, read_pick, settle_rate
 from gradsieve.training.run import Run

@@ -151,7 +151,7 @@ class Trainer:
         self.setting, self.run, self.method, self.state = setting, setting.run, setting.method, state
         self.folder, self.progress, self.probe = folder, progress, probe
         self.save_every = save_every
-        self.warns = warns and setting.method.drops_rows and not setting.method.balanced and ranks.rank() == 0
+        self.warns = warns and setting.method.drops_rows and ranks.rank() == 0
         self.forsaking = 0  # epochs on end in which a class was hardly kept
         self.feed = Feed(setting.data.train, setting.device, augment=setting.run.augment)
         self.engine, obstacle = make_engine(setting, state, self.feed)

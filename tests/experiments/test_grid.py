@@ -50,6 +50,11 @@ def test_table3_drops_exactly_so_much():
     assert {cell.run.rate for cell in cells} == {0.45}
 
 
+def test_some_variants_of_a_table():
+    cells = make_cells("table3", Choice(rows=("CF10-pf-45",), variants=("eps+0.05", "eps-0.10"), **ONE))
+    assert [cell.variant for cell in cells] == ["eps-0.10", "eps+0.05"]
+
+
 @pytest.mark.parametrize("preset", ["authors", "proper"])
 def test_equal_runs_of_different_experiments_share_their_folder(preset):
     """Half of the ablation, the middle of Table 3 and half of no-batchnorm are runs of Table 2."""
@@ -111,6 +116,8 @@ def test_curves_are_of_the_tables_that_have_the_row_or_the_method():
         ("table2", {"rows": ("CF10-pf-44",)}, "Did you mean 'CF10-pf-45'"),
         ("table2", {"rows": ("linadv-10",)}, "There is no row 'linadv-10'"),
         ("table2", {"methods": ("prl",)}, "Did you mean 'prl-l'"),
+        ("table3", {"variants": ("eps+0.5",)}, r"no variant 'eps\+0.5'. Did you mean 'eps\+0.05'"),
+        ("table2", {"variants": ("eps+0.05",)}, "There are: none"),
         ("table2", {"methods": ("huber",)}, "method huber is made for regression, but table2 is classification: there"),
         ("table2", {"data": "landmarks"}, "landmarks is made for regression, but table2 is classification: .* digits"),
         (

@@ -128,6 +128,25 @@ def test_another_figure_for_the_same_run_is_never_silent(tmp_path):
     assert merge([RECORD], [other], where="", replace=True) == [other]
 
 
+def test_a_run_of_one_table_is_published_in_every_table_that_has_it(tmp_path):
+    """Half of the ablation are runs of Table 2: neither is run twice, whichever came first."""
+
+    def record_of(name, **chosen):
+        (cell,) = make_cells(name, Choice(rows=("CF10-pf-45",), seeds=(3,), data_dir="somewhere", **chosen))
+        return make_record(cell, summary(), HISTORY)
+
+    plain, other = record_of("table2", methods=("spl",)), record_of("passes", methods=("spl",), variants=("reforward",))
+    for order in (("table2", plain), ("passes", other)), (("passes", other), ("table2", plain)):
+        folder = tmp_path / order[0][0]
+        for name, record in order:
+            publish(folder, {name: [record]})
+        assert read_records(folder / "table2.json") == [plain]
+        index, reforward = read_records(folder / "passes.json")
+        assert reforward == other
+        assert index == {**plain, "variant": "index"}
+        assert sorted(path.name for path in folder.iterdir()) == ["passes.json", "table2.json"]  # no row, no table
+
+
 def test_the_same_figure_again_may_add_what_was_not_known():
     bare = {name: value for name, value in RECORD.items() if name != "curve"}
     assert merge([bare], [{**RECORD, "commit": "later"}], where="") == [RECORD]

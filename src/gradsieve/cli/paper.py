@@ -19,6 +19,7 @@ def reproduce(
     experiment: Annotated[str, typer.Argument(help=names(PARTS))],
     rows: Annotated[str, typer.Option(help="Such as CF10-pf-45,CF10-sym-50; all if not given.")] = "",
     methods: Annotated[str, typer.Option(help="Separated by commas; the paper's if not given.")] = "",
+    variants: Annotated[str, typer.Option(help="Of table3, passes, ...: such as eps+0.05; all if not given.")] = "",
     seeds: Annotated[str, typer.Option(help="How many (3), which (2,5), or from where to where (4-6).")] = "",
     preset: Annotated[str, typer.Option(help="authors, to train as their code does, or proper.")] = "authors",
     data_dir: Annotated[Path | None, typer.Option(help="Where the files of the data sets are.")] = None,
@@ -43,6 +44,7 @@ def reproduce(
     choice = Choice(
         rows=listed(rows),
         methods=listed(methods),
+        variants=listed(variants),
         seeds=read_seeds(seeds) if seeds else (),
         preset=preset,  # type: ignore[arg-type]  # checked where the runs are made
         epochs=epochs,

@@ -27,6 +27,7 @@ class Choice:
 
     rows: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     preset: Preset = "authors"
     epochs: int | None = None
@@ -82,6 +83,10 @@ def chosen_parts(parts: list[Experiment], choice: Choice) -> Iterator[tuple[Expe
             raise InputError(unknown("row", row, dict.fromkeys(row for part in parts for row in part.rows)))
     for method in choice.methods:
         require_fit("method", method, METHODS, parts)
+    variants = {variant.name: variant for part in parts for variant in part.variants if variant.name}
+    for name in choice.variants:
+        if name not in variants:
+            raise InputError(unknown("variant", name, variants))
     for part in parts:
         rows = tuple(row for row in dict.fromkeys(choice.rows) if has_row(part, row, choice.data))
         methods = tuple(name for name in dict.fromkeys(choice.methods) if part.task in METHODS[name].tasks)
@@ -118,6 +123,8 @@ def part_cells(experiment: Experiment, choice: Choice) -> Iterator[Cell]:
             methods = ("standard",) if row.corruption == "none" else choice.methods or experiment.methods
             for method in methods:
                 for variant in experiment.variants:
+                    if choice.variants and variant.name not in choice.variants:
+                        continue
                     yield make_cell(experiment, row, method, variant, seed, choice)
 
 

@@ -228,10 +228,10 @@ FIXED = {"fixed 0.2": 2, "fixed 0.3": 3, "Standard": 0}  # places in RATES
 def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     """Everything about a cell."""
     problem = make_problem(cell, data)
-    start, parts = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
+    start, electors = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
     begun = cache(start)
-    pick = race(begun, parts, problem.targets_at(True), seed=cell.seed)
-    firsts = [begun(rate, parts[0]) for rate in RATES]
+    pick = race(begun, electors, problem.targets_at(True), seed=cell.seed)
+    firsts = [begun(rate, electors.parts[0]) for rate in RATES]
     for first in firsts:
         first.train(1.0)
     answers, given = np.stack([first.predict() for first in firsts]), problem.targets_at(True)[firsts[0].voters.numpy()]

@@ -163,7 +163,7 @@ def test_a_pick_survives_its_file():
 
 @pytest.mark.parametrize("rows", [200, 1437, 2500, 4000, 5001, 10_000, 100_000])
 def test_nobody_votes_on_a_network_that_was_trained_on_it(rows):
-    parts = electorate(rows, seed=0)
+    parts = electorate(rows, seed=0).parts
     for trained, voters, spare in parts:
         assert sorted(torch.cat([trained, voters, spare]).tolist()) == list(range(rows))
         assert not set(trained.tolist()) & set(voters.tolist())
@@ -175,7 +175,7 @@ def test_nobody_votes_on_a_network_that_was_trained_on_it(rows):
     # Races of 3.5 candidates, in runs of all rows.
     cost = 3.5 * sum(len(part.trained) for part in parts) / rows
     assert cost <= {200: 14.1, 1437: 14.1, 2500: 10.1, 4000: 4, 5001: 1.8, 10_000: 1.3, 100_000: 0.4}[rows]
-    assert (parts[0].trained == electorate(rows, seed=0)[0].trained).all()
+    assert (parts[0].trained == electorate(rows, seed=0).parts[0].trained).all()
 
 
 def test_networks_of_a_candidate_are_asked_one_after_another():
@@ -439,13 +439,70 @@ def test_a_census_is_taken_of_many_rows_and_not_of_amounts(rows, is_counted):
             given = targets[part.voters.numpy()]
             return Classifier(given, 0.0) if given.ndim == 1 else Shifted(rate, given)
 
-        parts = electorate(rows, seed=0)
-        race(start, parts, targets)
-        assert len(begun) == 6 * len(parts) + (is_counted and targets.ndim == 1)
-        if len(begun) % 6:
-            rate, part = begun[-1]
+        electors = electorate(rows, seed=0)
+        race(start, electors, targets)
+        after = [each for each in begun[6 * len(electors.parts) :] if len(each[1].trained) < rows]  # not the rehearsal
+        assert len(after) == (is_counted and targets.ndim == 1)
+        for rate, part in after:
             assert rate == 0
             assert sorted(torch.cat([part.trained, part.voters]).tolist()) == list(range(rows))
+
+
+def rehearsed(fits, rows=3000, of_parts=lambda number: 1.0, classes=False):
+    """A race that 0.3 wins; of a fit to all rows ``fits`` says by what its answers are multiplied, or how it fails.
+
+    ``of_parts``: the same of the networks of each part.
+    """
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(rows, 1))
+    given = np.where(random.random((rows, 1)) < 0.3, 5.0, truth)
+    electors, tried = electorate(rows, seed=0), []
+
+    def start(rate, part):
+        is_whole = part.trained is electors.rows
+        number = None if is_whole else next(n for n, each in enumerate(electors.parts) if each is part)
+        if is_whole:
+            tried.append(rate)
+        runner = Runner(rate, 0.3, truth[part.voters.numpy()], diverges=is_whole and fits(rate) is None)
+        factor = (fits(rate) or 0.0) if number is None else of_parts(number)
+        runner.predict = lambda: (factor * (runner.truth + runner.noise))[:, 0]  # of one amount, one number a row
+        return runner
+
+    return race(start, electors, given), tried
+
+
+@pytest.mark.parametrize(
+    ("fits", "rate", "tried"),
+    [
+        (lambda rate: 1.0, 0.3, [0.3]),
+        (lambda rate: 1.0 if rate == 0.5 else -1.0, 0.5, [0.3, 0.2, 0.4, 0.1, 0.5]),  # nearest first
+        (lambda rate: -1.0 if rate == 0.3 else 1.0, 0.2, [0.3, 0.2]),
+        (lambda rate: None if rate == 0.3 else 1.0, 0.2, [0.3, 0.2]),  # a fit that diverges is none
+        (lambda rate: -1.0, 0.0, [0.3, 0.2, 0.4, 0.1, 0.5]),
+        (lambda rate: float("nan"), 0.0, [0.3, 0.2, 0.4, 0.1, 0.5]),
+    ],
+)
+def test_a_fit_that_goes_another_way_than_what_was_chosen_is_not_made(fits, rate, tried):
+    """Where nearly half of the amounts are wrong, a network may learn either half."""
+    pick, fitted = rehearsed(fits)
+    assert (pick.winner, pick.rate, fitted) == (0.3, rate, tried)
+    assert ("drop rate 0.3 says something else altogether" in pick.warning) == (rate != 0.3)
+    assert (f"; {rate:g} is used" in pick.warning) == (rate != 0.3)
+
+
+def test_most_networks_of_the_winner_say_where_a_fit_should_go():
+    """One of three has gone the other way: it is no reason to doubt a fit, nor to believe it."""
+    one_is_bent = {"of_parts": lambda number: -1.0 if number == 1 else 1.0}
+    pick, tried = rehearsed(lambda rate: 1.0, **one_is_bent)
+    assert tried[:1] == [pick.rate]
+    pick, tried = rehearsed(lambda rate: -1.0, **one_is_bent)
+    assert len(tried) == 5
+    assert pick.rate == 0
+
+
+def test_of_many_rows_the_fit_is_not_rehearsed():
+    pick, tried = rehearsed(lambda rate: -1.0, rows=5001)
+    assert (pick.rate, tried) == (0.3, [])
 
 
 def test_an_exact_fit_has_no_suspects():

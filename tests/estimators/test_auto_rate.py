@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.model_selection import train_test_split
@@ -12,6 +13,7 @@ from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.choosing import RATES, electorate
 from gradsieve.estimators import auto_rate, fitting
 from gradsieve.files.fit import fit_file
+from gradsieve.models.mlp import mlp
 
 quick = {"hidden": (64,), "epochs": 20, "learning_rate": 3e-3, "random_state": 0}
 brief = {**quick, "epochs": 5}  # where it does not matter what is picked
@@ -153,3 +155,22 @@ def test_a_file_of_ones_own(tmp_path):
     assert summary["drop_rate"] == summary["pick"]["rate"] > 0
     assert any((summary["pick"]["warning"] or "seem wrong") in note for note in notes)
     assert (tmp_path / "model" / "model.json").read_text().count('"pick"') == 1
+
+
+def test_the_rehearsal_is_the_fit_itself():
+    """Trained on all rows, a candidate ends with the very weights of the fit, whatever the order of the rows."""
+    X, given, _ = wrong_curve(0.3, rows=400)
+    inputs, targets = X.astype(np.float32), given.astype(np.float32)
+    plan = fitting.Plan("regression", 2, epochs=3, seed=5, device="cpu", drop_rate=0.3)
+
+    def network(number):
+        return mlp((4,), 2, hidden=(16,))
+
+    fitted = fitting.fit_networks(plan, inputs, targets, network)
+    for turned in (slice(None), slice(None, None, -1)):
+        rows, values = np.ascontiguousarray(inputs[turned]), np.ascontiguousarray(targets[turned])
+        start, electors = auto_rate.line_up(plan, rows, lambda drops, values=values: values, network)
+        whole = start(0.3, electors.whole)
+        whole.train(1.0)
+        for ours, theirs in zip(whole.trainer.networks, fitted.networks, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))

@@ -29,7 +29,24 @@ class Part(NamedTuple):
         return Part(torch.cat([self.trained, self.spare]), self.voters, self.spare[:0])
 
 
-def electorate(rows: int, seed: int) -> list[Part]:
+class Electorate(NamedTuple):
+    """Of one set."""
+
+    rows: torch.Tensor  # all of them, as the fit in the end reads them
+    parts: tuple[Part, ...]
+
+    @property
+    def whole(self) -> Part:
+        """All rows are learnt from, and all voters asked: no vote, but what the fit in the end will say."""
+        voters = torch.cat([part.voters for part in self.parts])
+        return Part(self.rows, voters, voters[:0])
+
+    def renumbered(self, numbers: torch.Tensor) -> Electorate:
+        """The same, where row i goes by ``numbers[i]``."""
+        return Electorate(numbers[self.rows], tuple(Part(*(numbers[each] for each in part)) for part in self.parts))
+
+
+def electorate(rows: int, seed: int) -> Electorate:
     """Which rows candidates are trained on, and which vote; a sample where there are many.
 
     A vote costs far less than an epoch, so rows that are not in the sample vote as well. Of few rows more vote than one
@@ -42,4 +59,5 @@ def electorate(rows: int, seed: int) -> list[Part]:
     voters = min(rows - trained, rows // parts)
     asked = min(voters, trained, MOST_VOTERS)
     turned = (order.roll(number * voters) for number in range(parts))
-    return [Part(each[:trained], each[rows - asked :], each[trained : rows - asked]) for each in turned]
+    split = (Part(each[:trained], each[rows - asked :], each[trained : rows - asked]) for each in turned)
+    return Electorate(torch.arange(rows), tuple(split))

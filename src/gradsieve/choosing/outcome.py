@@ -78,8 +78,16 @@ def estimate_and_interval(
     return weigh_suspects(*found, weight), (float(lower), float(upper))
 
 
-def doubt(pick: RatePick, votes: list[Vote]) -> str:
-    """What a person should know about a pick, in one sentence; empty where all is well."""
+def doubt(pick: RatePick, votes: list[Vote], refuted: float | None = None) -> str:
+    """What a person should know about a pick, in one sentence; empty where all is well.
+
+    ``refuted``: the rate that would have been used, had the fit at it been what was chosen.
+    """
+    if refuted is not None:
+        return (
+            f"A fit to all rows at the drop rate {refuted:g} says something else altogether than the networks that the "
+            f"rows chose; {pick.rate:g} is used. Nearly half of the targets may be wrong: look at them first."
+        )
     if pick.estimate > 0.5:
         return (
             f"About {pick.estimate:.0%} of the targets seem wrong. Beyond a half nothing tells wrong targets from "

@@ -7,6 +7,10 @@ of few rows so many that the winner has won against both of its neighbours.
 Of many rows the candidates see a sample, which says whether dropping does good, but may be too small to learn from how
 many labels are wrong. That is then asked of a network that has seen all other rows a few times and dropped none: wrong
 labels are learnt by heart later.
+
+Where nearly half of the amounts are wrong, a network may learn either half, and which one is luck. So of few rows the
+fit to all of them is rehearsed: if it says something else altogether than the networks that were chosen, another rate
+is taken.
 """
 
 from __future__ import annotations
@@ -17,12 +21,12 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.choosing import RATES
 from gradsieve.choosing.ballot import Vote, hold_vote, last_vote
-from gradsieve.choosing.electorate import Part
+from gradsieve.choosing.electorate import Electorate, Part
+from gradsieve.choosing.judge import agree
 from gradsieve.choosing.outcome import doubt, estimate_and_interval, knowing_answers, rate_by_census, rate_by_race
 from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
 from gradsieve.choosing.vote import Array, choose, read_rows
@@ -61,7 +65,7 @@ class Together:
 
 def race(
     start: Callable[[float, Part], Candidate],
-    parts: Sequence[Part],
+    electorate: Electorate,
     targets: NDArray,
     *,
     weights: NDArray | None = None,
@@ -74,13 +78,25 @@ def race(
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
-    voters, is_small = torch.cat([part.voters for part in parts]).numpy(), len(parts) > 1
+    parts, voters = electorate.parts, electorate.whole.voters.numpy()
+    is_small, ends = len(parts) > 1, np.cumsum([len(part.voters) for part in parts])[:-1]
+
+    def is_borne_out(rate: float, said: NDArray) -> bool:
+        """Whether a fit to all rows says what most networks of a candidate have ``said``."""
+        answer = answer_at(1.0, start(rate, electorate.whole))
+        if isinstance(answer, GradsieveError) or not np.isfinite(answer).all():
+            return False
+        heard = read_rows(answer[None], targets[voters])[0][0]
+        pairs = zip(np.split(heard, ends), np.split(said, ends), strict=True)
+        return sum(agree(*pair) for pair in pairs) > len(parts) / 2
+
     return pick_rate(
         lambda rate: Together([start(rate, part) for part in parts]),
         targets[voters],
         weights=None if weights is None else weights[voters],
         seed=seed,
         is_thorough=is_small,
+        is_borne_out=is_borne_out if is_small else None,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
     )
 
@@ -93,14 +109,17 @@ def pick_rate(
     seed: int = 0,
     rates: Sequence[float] = RATES,
     is_thorough: bool = False,
+    is_borne_out: Callable[[float, NDArray], bool] | None = None,
     census: Callable[[], Candidate] | None = None,
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
     ``is_thorough``: of classes rate 0 runs to the end. Networks that have hardly learnt anything by the first vote are
     judged by how sure they are, and what drops rows for no good is found out later. Then both neighbours of whatever
-    wins are trained to the end, too, until it has won against them: early votes tend to small rates. ``census`` starts
-    a network that will know classes better than the candidates do; the estimate is then its own.
+    wins are trained to the end, too, until it has won against them: early votes tend to small rates.
+    ``is_borne_out``: whether the fit of amounts at a rate says what the winner does about the voting rows; if not, the
+    nearest rate that does is taken, or none dropped. ``census`` starts a network that will know classes better than the
+    candidates do; the estimate is then its own.
     """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
@@ -125,9 +144,15 @@ def pick_rate(
     knowing = knowing_answers(last, best) if counted is None else counted
     estimate, interval = estimate_and_interval(knowing, last.given, last.weights, seed)
     rate = rate_by_race(votes, estimate) if counted is None else rate_by_census(last, estimate, max(rates))
+    refuted = None
+    if is_borne_out is not None and last.given.ndim > 1 and rate > rates[0]:
+        near = sorted(rates[1:], key=lambda each: round(abs(each - rate), 6))
+        borne_out = (each for each in dict.fromkeys([rate, *near]) if is_borne_out(each, last.answers[best]))
+        if (rehearsed := next(borne_out, rates[0])) != rate:
+            rate, refuted = rehearsed, rate
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
-    return replace(pick, warning=doubt(pick, votes))
+    return replace(pick, warning=doubt(pick, votes, refuted))
 
 
 def neighbours(vote: Vote, count: int) -> list[int]:

@@ -48,12 +48,11 @@ def find_drop_rate(
     check_targets(given)
     if counts is not None and counts.shape != (len(given),):
         raise InputError(f"weights has shape {counts.shape}, but must be one number for each of {len(given)} rows.")
-    parts = electorate(len(given), seed)
 
     def start(rate: float, part: Part) -> Runner:
         return Runner(loop, rate, part, epochs, seed)
 
-    return race(start, parts, given, weights=counts, seed=seed)
+    return race(start, electorate(len(given), seed), given, weights=counts, seed=seed)
 
 
 class Runner:

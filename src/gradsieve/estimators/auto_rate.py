@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gradsieve import seeds
 from gradsieve.choosing import RATES
-from gradsieve.choosing.electorate import Part, electorate
+from gradsieve.choosing.electorate import Electorate, Part, electorate
 from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.choosing.rates import race
 from gradsieve.counts import check_rate
@@ -46,8 +46,8 @@ def choose_rate(
     """The rate for these rows, whatever their order: none where the method drops none, or rows are too few to say."""
     if not METHODS[plan.method].drops_rows:
         return no_pick()
-    start, parts = line_up(plan, inputs, targets_at, make_network, weights)
-    return race(start, parts, targets_at(True), weights=weights, seed=plan.seed)
+    start, electors = line_up(plan, inputs, targets_at, make_network, weights)
+    return race(start, electors, targets_at(True), weights=weights, seed=plan.seed)
 
 
 def line_up(
@@ -56,21 +56,20 @@ def line_up(
     targets_at: TargetsAt,
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
-) -> tuple[Callable[[float, Part], Runner], list[Part]]:
-    """A starter of candidates at a rate on a part of the rows, and these parts."""
+) -> tuple[Callable[[float, Part], Runner], Electorate]:
+    """A starter of candidates at a rate on a part of the rows, and whose parts these are."""
 
     @cache
     def rows(drops: bool) -> Rows:
         return Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(drops)))
 
-    order = canonical_order(inputs, targets_at(True))
-    parts = [Part(*(order[each] for each in part)) for part in electorate(len(inputs), plan.seed)]
+    electors = electorate(len(inputs), plan.seed).renumbered(canonical_order(inputs, targets_at(True)))
 
     def start(rate: float, part: Part) -> Runner:
         at_rate = replace(plan, drop_rate=rate)
         return Runner(make_trainer(at_rate, rows(rate > 0), part.trained, make_network, weights), part.voters)
 
-    return start, parts
+    return start, electors
 
 
 class Runner:

@@ -62,13 +62,13 @@ def choose_rate(setting: Setting, start: Start) -> RatePick:
     """Candidates at every rate on a sample of the training rows; other training rows choose."""
     if not setting.method.drops_rows:
         return no_pick()
-    train, parts = setting.data.train, electorate(len(setting.data.train), setting.run.seed)
+    train, seed = setting.data.train, setting.run.seed
     on_part = cache(partial(on_rows, setting))
 
     def begin(rate: float, part: Part) -> Runner:
         return Runner(start(at_rate(on_part(part.trained), rate)), train.inputs[part.voters])
 
-    return race(begin, parts, train.targets.numpy(), seed=setting.run.seed)
+    return race(begin, electorate(len(train), seed), train.targets.numpy(), seed=seed)
 
 
 def on_rows(setting: Setting, rows: Tensor) -> Setting:

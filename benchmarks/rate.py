@@ -138,6 +138,13 @@ class Problem:
         answers, targets = self.answers(networks, self.test_inputs), torch.from_numpy(self.test_targets)
         return float(METRICS[self.plan.task].function(torch.from_numpy(answers), targets))
 
+    def tested(self, networks: Sequence[torch.nn.Module]) -> tuple[float, float]:
+        """The same, and of real targets the error on these rows."""
+        if self.scale is None:
+            return self.test(networks), 0.0
+        off = self.answers(networks, self.test_inputs) - self.test_targets
+        return self.test(networks), float(np.sqrt((off**2).sum(1).mean()))
+
 
 @cache
 def load(name: str, folder: Path | None) -> DataSet:
@@ -241,11 +248,7 @@ def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     @cache
     def whole(rate: float) -> tuple[float, float]:
         """A run on all rows: its test metric, and its error on clean rows."""
-        networks = problem.fit(rate)
-        off = (
-            problem.answers(networks, problem.test_inputs) - problem.test_targets if problem.scale else np.zeros((1, 1))
-        )
-        return problem.test(networks), float(np.sqrt((off**2).sum(1).mean()))
+        return problem.tested(problem.fit(rate))
 
     return {
         **vars(cell),
@@ -258,7 +261,16 @@ def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
         "winner": whole(pick.winner)[0],
         "pick": pick.to_json(),
         "moved": moved(problem, whole(cell.rate)[1]),
+        "moved_by_clean": moved(problem, clean_error(problem)),
     }
+
+
+def clean_error(problem: Problem) -> float:
+    """Of a run without a wrong target, on clean rows; 0 for classes."""
+    if problem.scale is None:
+        return 0.0
+    clean = replace(problem, given=problem.clean, scale=target_scale(problem.clean.astype(np.float64)))
+    return clean.tested(clean.fit(0.0))[1]
 
 
 def moved(problem: Problem, error: float) -> float:

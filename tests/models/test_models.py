@@ -138,16 +138,6 @@ def test_dropout_is_off_in_eval_unless_it_is_always_on():
     assert not any(layer.training for layer in always.modules() if isinstance(layer, nn.BatchNorm2d))
 
 
-def test_norms_start_at_one_or_as_old_torch_drew_them():
-    for norm_of in ("batch", "group"):
-        now, then = (make("cnn9", (3, 32, 32), norm=norm_of, uniform_norms=value) for value in (False, True))
-        weights = [layer.weight for layer in now.modules() if isinstance(layer, nn.BatchNorm2d | nn.GroupNorm)]
-        drawn = [layer.weight for layer in then.modules() if isinstance(layer, nn.BatchNorm2d | nn.GroupNorm)]
-        assert len(drawn) == 9
-        assert all((weight == 1).all() for weight in weights)
-        assert all(0 <= weight.min() < 0.2 and 0.8 < weight.max() <= 1 for weight in drawn)
-
-
 @pytest.mark.parametrize("channels", [1, 3, 16, 40, 48, 128, 512])
 @pytest.mark.parametrize("positions", [1, 2, 1024])
 def test_groups_divide_the_channels_and_are_large_enough(channels, positions):
@@ -160,7 +150,7 @@ def test_groups_divide_the_channels_and_are_large_enough(channels, positions):
 
 
 def test_every_option_has_a_default_and_every_builder_a_summary():
-    assert list(options_of("cnn9")) == ["norm", "width", "dropout", "always_dropout", "uniform_norms"]
+    assert list(options_of("cnn9")) == ["norm", "width", "dropout", "always_dropout"]
     for name in MODELS:
         assert MODELS.summary(name).endswith(".")
         assert "norm" in options_of(name)

@@ -10,12 +10,12 @@ import pytest
 from gradsieve.cli import main
 from gradsieve.errors import InputError
 from gradsieve.experiments.grid import Choice, make_cells
+from gradsieve.report.publish import publish
 from gradsieve.report.records import (
     epoch_seconds,
     in_order,
     make_record,
     merge,
-    publish,
     read_records,
     train_command,
     write_records,

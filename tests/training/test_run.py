@@ -58,6 +58,18 @@ def test_the_proper_preset_decays_and_corrupts_by_the_seed(seed):
     assert "always_dropout" not in run.model_options
 
 
+def test_the_proper_preset_comes_slowly_to_a_rate_beyond_a_half():
+    """In ten epochs to 0.7, a network gave whole classes of CIFAR-10 up."""
+    beyond = {"corruption": "symmetric", "rate": 0.7}
+    assert make_run("cifar10", **beyond).ramp == 30
+    assert make_run("cifar10", **{**beyond, "rate": 0.5}).ramp == 10
+    assert make_run("cifar10", drop_rate=0.55, **{**beyond, "rate": 0.5}).ramp == 30
+    assert make_run("cifar10", drop_rate="auto", **beyond).ramp == 10  # auto drops a half at most
+    assert make_run("cifar10", preset="authors", **beyond).ramp == 10
+    assert make_run("cifar10", "decouple", **beyond).ramp == 10  # that is how long it waits
+    assert make_run("cifar10", ramp=12, **beyond).ramp == 12
+
+
 def test_options_add_to_those_of_the_preset():
     run = make_run("cifar10", "spl", preset="authors", method_options={"scoring": "eval"}, model_options={"width": 0.5})
     assert run.method_options == {"scoring": "eval", "passes": "index"}

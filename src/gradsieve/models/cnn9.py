@@ -24,13 +24,11 @@ def cnn9(
     width: float = 1.0,
     dropout: float = 0.25,
     always_dropout: bool = False,
-    uniform_norms: bool = False,
 ) -> nn.Module:
     """Nine 3x3 convolutions in three stages, then a linear layer: the paper's network for CIFAR.
 
     ``width`` multiplies the channels. ``always_dropout`` leaves dropout on at test time and while scoring, as
-    the authors' code does. ``uniform_norms`` draws the norms' first weights from [0, 1], as torch did before 1.2; now
-    all are 1.
+    the authors' code does.
     """
     channels, *size = image_shape("cnn9", input_shape)
     if min(size) < SMALLEST:
@@ -53,8 +51,4 @@ def cnn9(
         if padding:
             layers += [nn.MaxPool2d(2), make_dropout(dropout, always=always_dropout)]
             size = [side // 2 for side in size]
-    if uniform_norms:
-        for each in layers:
-            if isinstance(each, nn.BatchNorm2d | nn.GroupNorm):
-                nn.init.uniform_(each.weight)
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs))

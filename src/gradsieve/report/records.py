@@ -16,7 +16,7 @@ from typing import Any
 
 from gradsieve.errors import InputError
 from gradsieve.experiments.experiment import EXPERIMENTS
-from gradsieve.experiments.grid import Cell, Choice, make_cells
+from gradsieve.experiments.grid import Cell
 from gradsieve.training.files import finite, write_whole
 from gradsieve.training.run import Run, make_run
 
@@ -153,49 +153,3 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
         for record in records
     ]
     write_whole(path, ("[\n" + ",\n".join(texts) + "\n]\n").encode())
-
-
-def shared(name: str, own: Sequence[Record], others: Iterable[Record]) -> list[Record]:
-    """What other tables have on record of the runs in this one's rows: half of the ablation are runs of Table 2."""
-    known = {record["command"]: record for record in others}
-    rows = {
-        (record["row"], record["seed"], record["preset"], record["epochs"], departures(record)): record
-        for record in own
-        if record["row"] in EXPERIMENTS[name].rows
-    }
-    found = []
-    for (row, seed, preset, epochs, _), record in rows.items():
-        given = {"rows": (row,), "seeds": (seed,), "preset": preset, "epochs": epochs, "data_dir": "DIR"}
-        for cell in make_cells(name, Choice(**given, model_options=record.get("model_options", {}))):
-            if there := known.get(train_command(cell.run)):
-                place = {"row": row, "method": cell.method, **({"variant": cell.variant} if cell.variant else {})}
-                rest = {field: value for field, value in there.items() if field not in ("row", "method", "variant")}
-                found.append({**place, **rest})
-    return found
-
-
-def publish(to: Path, found: Mapping[str, Sequence[Record]]) -> list[Path]:
-    """Add records, by experiment, to the files in ``to``: all of them, or none where one does not fit."""
-    paths = {name: to / f"{name}.json" for name in EXPERIMENTS}
-    merged = {name: merge(read_records(path), found.get(name, ()), where=str(path)) for name, path in paths.items()}
-    every = [record for records in merged.values() for record in records]
-    merged = {
-        name: merge(records, shared(name, records, every), where=str(paths[name])) for name, records in merged.items()
-    }
-    merged = {name: records for name, records in merged.items() if records}
-    try:
-        to.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{to} cannot be made ({error.strerror}). Choose another --to.") from error
-    for name, records in merged.items():
-        write_records(paths[name], in_order(name, records))
-    return [paths[name] for name in merged]
-
-
-def publish_folder(folder: Path, to: Path) -> list[Path]:
-    """Add what a grid's folder has on record to the files in ``to``; its runs themselves need not be there any more."""
-    found = {name: read_records(folder / f"{name}.json") for name in EXPERIMENTS}
-    if not any(found.values()):
-        files = ", ".join(f"{name}.json" for name in found)
-        raise InputError(f"{folder} has no records: no {files}. Name the folder that gradsieve reproduce wrote.")
-    return publish(to, found)

@@ -84,7 +84,8 @@ class Tally:
             return ""
         return (
             f"{of_class[least]:.0%} of the rows of class {least} were kept, and {of_all:.0%} of all. If not so many of "
-            "them can be wrong, trim every class alike: balanced=True (--method-option balanced=true)."
+            "them can be wrong, let the rate rise more slowly (--ramp), or trim every class alike (--method-option "
+            "balanced=true)."
         )
 
     def tensors(self) -> dict[str, Tensor]:

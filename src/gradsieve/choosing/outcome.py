@@ -78,15 +78,15 @@ def estimate_and_interval(
     return weigh_suspects(*found, weight), (float(lower), float(upper))
 
 
-def doubt(pick: RatePick, votes: list[Vote], refuted: float | None = None) -> str:
+def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0) -> str:
     """What a person should know about a pick, in one sentence; empty where all is well.
 
-    ``refuted``: the rate that would have been used, had the fit at it been what was chosen.
+    ``refuted``: the rate that would have been used, had the fit at it been what was chosen; 0: it was.
     """
-    if refuted is not None:
+    if refuted:
         return (
             f"A fit to all rows at the drop rate {refuted:g} says something else altogether than the networks that the "
-            f"rows chose; {pick.rate:g} is used. Nearly half of the targets may be wrong: look at them first."
+            "rows chose, so nothing is dropped. Nearly half of the targets may be wrong: look at them first."
         )
     if pick.estimate > 0.5:
         return (

@@ -9,8 +9,8 @@ many labels are wrong. That is then asked of a network that has seen all other r
 labels are learnt by heart later.
 
 Where nearly half of the amounts are wrong, a network may learn either half, and which one is luck. So of few rows the
-fit to all of them is rehearsed: if it says something else altogether than the networks that were chosen, another rate
-is taken.
+fit to all of them is rehearsed: if it says something else altogether than the networks that were chosen, nothing is
+dropped.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ def pick_rate(
     ``is_thorough``: of classes rate 0 runs to the end. Networks that have hardly learnt anything by the first vote are
     judged by how sure they are, and what drops rows for no good is found out later. Then both neighbours of whatever
     wins are trained to the end, too, until it has won against them: early votes tend to small rates.
-    ``is_borne_out``: whether the fit of amounts at a rate says what the winner does about the voting rows; if not, the
-    nearest rate that does is taken, or none dropped. ``census`` starts a network that will know classes better than the
-    candidates do; the estimate is then its own.
+    ``is_borne_out``: whether the fit of amounts at a rate says what the winner does about the voting rows; if not, none
+    is dropped. ``census`` starts a network that will know classes better than the candidates do; the estimate is then
+    its own.
     """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
@@ -144,12 +144,9 @@ def pick_rate(
     knowing = knowing_answers(last, best) if counted is None else counted
     estimate, interval = estimate_and_interval(knowing, last.given, last.weights, seed)
     rate = rate_by_race(votes, estimate) if counted is None else rate_by_census(last, estimate, max(rates))
-    refuted = None
-    if is_borne_out is not None and last.given.ndim > 1 and rate > rates[0]:
-        near = sorted(rates[1:], key=lambda each: round(abs(each - rate), 6))
-        borne_out = (each for each in dict.fromkeys([rate, *near]) if is_borne_out(each, last.answers[best]))
-        if (rehearsed := next(borne_out, rates[0])) != rate:
-            rate, refuted = rehearsed, rate
+    refuted, can_go_astray = 0.0, last.given.ndim > 1 and rate > rates[0]
+    if is_borne_out is not None and can_go_astray and not is_borne_out(rate, last.answers[best]):
+        rate, refuted = rates[0], rate
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes, refuted))

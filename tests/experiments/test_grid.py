@@ -4,6 +4,7 @@ import pytest
 
 from gradsieve.errors import InputError
 from gradsieve.experiments.grid import Choice, make_cells, read_seeds
+from gradsieve.training.engines import STEPS_TO_PAY_BACK
 
 ONE = {"seeds": (1,)}
 
@@ -48,6 +49,12 @@ def test_table3_drops_exactly_so_much():
     cells = make_cells("table3", Choice(rows=("CF10-pf-45",), **ONE))
     assert [cell.run.drop_rate for cell in cells] == [0.35, 0.4, 0.45, 0.5, 0.55]
     assert {cell.run.rate for cell in cells} == {0.45}
+
+
+def test_table4_is_long_enough_for_its_steps_to_be_compiled():
+    for cell in make_cells("table4", Choice(**ONE)):
+        assert cell.run.epochs * (50_000 // cell.run.batch_size) >= STEPS_TO_PAY_BACK[cell.run.compile]
+        assert cell.run.ramp == 0  # all steps keep as many rows: one program
 
 
 def test_some_variants_of_a_table():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradsieve.choosing.judge import is_majority_right, judge, median_residuals
+from gradsieve.choosing.judge import agree, is_majority_right, judge, median_residuals
 
 ROWS = 1000
 ONES = np.ones(ROWS)
@@ -97,3 +97,14 @@ def test_classes_do_not_go_by_confidence_alone():
 
 def test_one_candidate_is_the_best():
     assert verdict([np.zeros((ROWS, 1))], np.zeros((ROWS, 1))).best == 0
+
+
+def test_predictions_agree_that_differ_by_less_than_they_vary_or_by_next_to_nothing():
+    says = np.random.default_rng(0).normal(size=(500, 2))
+    assert agree(says, 0.7 * says)
+    assert agree(says, says + 0.3)
+    assert not agree(says, -says)
+    assert not agree(says, -says, within=0.35)
+    hardly = 0.02 * says  # of networks that have hardly learnt anything
+    assert not agree(hardly, -hardly + 0.1)
+    assert agree(hardly, -hardly + 0.1, within=0.35)

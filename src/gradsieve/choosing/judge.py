@@ -98,7 +98,7 @@ def is_majority_right(answers: Array, given: NDArray, weights: Array) -> bool:
     return bool(wrong <= 1 - MAJORITY)
 
 
-def agree(first: Array, second: Array) -> bool:
-    """Whether two predictions (N, q) differ by less than they vary."""
+def agree(first: Array, second: Array, within: float = 0.0) -> bool:
+    """Whether two predictions (N, q) differ by less than they vary, or no more than ``within``."""
     varies = min(first.var(0).sum(), second.var(0).sum())
-    return bool(((first - second) ** 2).sum(1).mean() <= varies)
+    return bool(((first - second) ** 2).sum(1).mean() <= max(varies, within**2))

@@ -499,3 +499,63 @@ def test_numbers_that_cannot_be_are_refused_before_the_file_is_read(table, tmp_p
     with pytest.raises(InputError, match=f"{option} is {value}"):
         fit_file(table, ["price"], tmp_path / "m", **{option: value})
     assert not (tmp_path / "m").exists()
+
+
+def severities(rows=300):
+    """A column of words, one of which is none, that an amount tells."""
+    x = np.random.default_rng(0).normal(size=rows)
+    return x, np.array(["none", "minor", "major"], dtype=object)[np.digitize(x, [-0.5, 0.5])]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_none_is_a_word_among_words(suffix, stream, tmp_path):
+    """Among numbers it says that one is missing."""
+    if stream and suffix == ".csv":
+        pytest.skip("streams are of typed files")
+    x, words = severities()
+    holes = ["None" if place % 50 == 0 else f"{value}" for place, value in enumerate(x)]
+    path = write_columns(tmp_path / f"t{suffix}", {"x": x.tolist(), "holes": holes, "y": words.tolist()})
+    notes = []
+    summary = fit_file(path, ["y"], tmp_path / "m", epochs=2, device="cpu", stream=stream, note=notes.append)
+    assert summary["rows"] == len(x)
+    assert load_model(tmp_path / "m").targets.classes == ["major", "minor", "none"]
+    assert not any("no target" in text for text in notes)
+    summary = fit_file(path, ["holes"], tmp_path / "n", epochs=2, device="cpu", stream=stream)
+    assert (summary["task"], summary["rows"]) == ("regression", len(x) - len(x) // 50)
+
+
+def write_columns(path, columns):
+    if path.suffix == ".csv":
+        return write_csv(path, list(columns), zip(*columns.values(), strict=True)) or path
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_codes_of_classes_are_classes_in_every_kind_of_file(suffix, tmp_path):
+    x, _ = severities()
+    codes = np.where(x > 0, "001", "002").tolist()
+    path = write_columns(tmp_path / f"t{suffix}", {"x": x.tolist(), "y": codes})
+    assert fit_file(path, ["y"], tmp_path / "m", epochs=2, device="cpu")["task"] == "classification"
+
+
+def test_numbers_in_a_column_that_the_model_knows_as_words(tmp_path):
+    """True and a date are words in a CSV file, and numbers in Parquet: no prediction is better than a wrong one."""
+    x, _ = severities()
+    flags = (x > 0).tolist()
+    table = write_columns(tmp_path / "t.csv", {"flag": flags, "x": x.tolist(), "y": (5 * (x > 0) + x).tolist()})
+    typed = write_columns(tmp_path / "t.parquet", {"flag": flags, "x": x.tolist()})
+    fit_file(table, ["y"], tmp_path / "m", epochs=2, device="cpu")
+    with pytest.raises(InputError, match="column flag holds numbers or dates, but the model knows it as words"):
+        predict_file(tmp_path / "m", typed)
+    empty = write_columns(tmp_path / "empty.parquet", {"flag": [None] * 300, "x": x.tolist()})
+    assert len(predict_file(tmp_path / "m", empty).splitlines()) == 301
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_fit(tmp_path):
+    path = write_csv(tmp_path / "homes.csv", HEADER, homes(rows=20))
+    with pytest.raises(RunFolderError, match=r"cannot be (made|looked into)"):
+        fit_file(path, ["price"], path / "m", tell=lambda record: pytest.fail("it was fitted"), epochs=1)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["homes.csv"]

@@ -8,13 +8,14 @@ import torch
 
 from gradsieve import estimate_rate
 from gradsieve.choosing import RATES
-from gradsieve.choosing.ballot import Vote
+from gradsieve.choosing.ballot import Vote, hold_vote
 from gradsieve.choosing.electorate import electorate
 from gradsieve.choosing.estimate import is_off
 from gradsieve.choosing.judge import Verdict
 from gradsieve.choosing.outcome import knowing_answers
 from gradsieve.choosing.pick import RatePick, too_few
 from gradsieve.choosing.rates import CENSUS, RUNGS, Together, pick_rate, race
+from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
 from gradsieve.errors import GradsieveError, InputError
 
 ROWS = 600
@@ -132,6 +133,42 @@ def test_a_candidate_that_diverges_has_lost(diverging):
     pick, _ = race_at(0.0, diverging=diverging)
     assert pick.winner not in diverging
     assert pick.margins[0] == -1
+
+
+def test_predictions_that_are_not_finite_are_a_defeat():
+    """A loop of one's own may not notice that it has diverged."""
+    truth = np.random.default_rng(1).normal(size=(ROWS, 1))
+    runners = {rate: Runner(rate, 0.3, truth) for rate in RATES}
+    runners[0.0].noise = runners[0.5].noise = np.full_like(truth, np.nan)
+    assert pick_rate(runners.get, np.where(np.arange(ROWS)[:, None] < 0.2 * ROWS, 5.0, truth)).winner == 0.3
+    for runner in runners.values():
+        runner.noise = np.full_like(truth, np.nan)
+    with pytest.raises(GradsieveError, match="not finite"):
+        pick_rate(runners.get, truth)
+
+
+class Overtaken(Runner):
+    """Rates that drop rows are a little ahead of rate 0 until the end, when that is exact."""
+
+    def __init__(self, rate, truth, lead):
+        super().__init__(rate, rate, truth)
+        self.noise = self.noise + lead * (rate == 0) * np.random.default_rng(2).normal(size=truth.shape)
+
+    def train(self, share):
+        super().train(share)
+        if share == 1.0:
+            self.noise = 0 * self.noise if self.rate == 0 else self.noise + 0.2
+
+
+@pytest.mark.parametrize(
+    ("lead", "is_thorough", "stays"), [(0.008, True, True), (0.008, False, False), (1, True, False)]
+)
+def test_rate_0_stays_until_it_is_clearly_behind(lead, is_thorough, stays):
+    truth = np.random.default_rng(1).normal(size=(ROWS, 1))
+    runners = {rate: Overtaken(rate, truth, lead) for rate in RATES}
+    runners[0.1].noise = runners[0.1].noise + 0.2  # what wins the first vote is no neighbour of rate 0
+    pick = pick_rate(runners.get, truth, is_thorough=is_thorough)
+    assert (1.0 in runners[0.0].trained, pick.rate == 0) == (stays, stays)
 
 
 def test_a_wrong_input_is_no_defeat():
@@ -504,3 +541,40 @@ def test_a_pick_warns_of_a_wrong_majority_and_of_too_few_rows():
     given = np.where(random.random((ROWS, 1)) < 0.6, random.uniform(50, 99, (ROWS, 1)), random.normal(size=(ROWS, 1)))
     assert "seem wrong" in pick_rate(lambda rate: Runner(rate, 0.5, truth), given).warning
     assert "150 rows are too few" in too_few(150).warning
+
+
+def ballots(given, *answers, share=1.0, before=()):
+    """A vote between rates 0, 0.1, ... that say this."""
+    said = dict(zip(RATES, answers, strict=False))
+    return hold_vote(share, said, given, None, 0.0, list(before))
+
+
+def test_probabilities_are_squared_in_the_first_vote_and_equally_sure_in_those_after_it():
+    labels = np.random.default_rng(0).integers(3, size=400)
+    sure, unsure = (Classifier(labels, 0.2, confidence).predict() for confidence in (0.9, 0.5))
+    first = ballots(labels, sure, unsure)
+    assert np.allclose(first.heard, [raise_to(each, POWER) for each in (sure, unsure)])
+    second = ballots(labels, sure, unsure, before=[first])
+    assert np.allclose(second.heard, equally_sure(np.stack([sure, unsure]), np.ones(400)))
+    assert not np.allclose(first.heard, second.heard)
+
+
+def test_only_in_the_end_must_the_next_rate_be_clearly_ahead_of_rate_0():
+    """Here by between half a standard error and two."""
+    random = np.random.default_rng(3)
+    truth = random.normal(size=(400, 1))
+    plain, next_one = truth + 0.1 * random.normal(size=truth.shape), truth + 0.0925 * random.normal(size=truth.shape)
+    early, late = (ballots(truth, plain, next_one, share=share) for share in (0.6, 1.0))
+    lead = early.verdict.result.margins[1, 0] / early.verdict.result.errors[1, 0]
+    assert 0.5 < lead < 2
+    assert (early.verdict.best, late.verdict.best) == (1, 0)
+
+
+def test_a_majority_once_in_doubt_stays_so():
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(400, 1))
+    given = np.where(np.arange(400)[:, None] < 0.5 * 400, truth + 3, truth)
+    doubtful = ballots(given, truth, truth + 0.01)
+    clear = ballots(truth, truth, truth + 0.01)
+    assert (doubtful.has_majority, clear.has_majority) == (False, True)
+    assert not ballots(truth, truth, truth + 0.01, before=[doubtful]).has_majority

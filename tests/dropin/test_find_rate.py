@@ -77,6 +77,16 @@ def test_bad_loops(digits):
         find_drop_rate(make_loop(inputs, targets), 3, epochs=3)
     with pytest.raises(InputError, match=r"targets\[7\] is not finite"):
         find_drop_rate(make_loop(inputs, targets), np.where(np.arange(300) == 7, np.nan, 0.0), epochs=3)
+    untouched = pytest.fail  # a loop that must not be begun
+    with pytest.raises(InputError, match=r"targets\[0\] is 'a', but targets must be numbers"):
+        find_drop_rate(untouched, np.array(["a", "b"] * 150), epochs=3)
+    with pytest.raises(InputError, match=r"targets\[137\] is -1, but classes are numbered from 0"):
+        find_drop_rate(untouched, np.where(np.arange(300) == 137, -1, 1), epochs=3)
+    for weight, says in ((np.nan, "is nan"), (-1.0, "is -1.0")):
+        with pytest.raises(InputError, match=rf"weights\[5\] {says}"):
+            find_drop_rate(untouched, targets, epochs=3, weights=np.where(np.arange(len(targets)) == 5, weight, 1.0))
+    with pytest.raises(InputError, match="not all of them 0"):
+        find_drop_rate(untouched, targets, epochs=3, weights=np.zeros(len(targets)))
     with pytest.raises(InputError, match="epochs is 0"):
         find_drop_rate(make_loop(inputs, targets), targets, epochs=0)
     with pytest.raises(InputError, match="None as number 2 of 3 epochs"):

@@ -174,3 +174,13 @@ def test_the_rehearsal_is_the_fit_itself():
         whole.train(1.0)
         for ours, theirs in zip(whole.trainer.networks, fitted.networks, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:The held-out rows cannot tell")
+def test_amounts_of_which_a_few_are_far_larger_lose_nothing_if_none_is_wrong():
+    """Giving the large ones up brings a network nearer to most rows, which is no reason to do it."""
+    random = np.random.default_rng(8)
+    X = random.normal(size=(300, 8))
+    y = np.exp(np.sin(2 * X[:, 0]) + 0.5 * X[:, 3] + 0.5 * X[:, 1]) + 0.05 * random.normal(size=300)
+    model = RobustRegressor(drop_rate="auto", epochs=40, random_state=0).fit(X, y)
+    assert model.drop_rate_ == 0

@@ -125,6 +125,11 @@ def test_curves_are_of_the_tables_that_have_the_row_or_the_method():
         ("table2", {"methods": ("prl",)}, "Did you mean 'prl-l'"),
         ("table3", {"variants": ("eps+0.5",)}, r"no variant 'eps\+0.5'. Did you mean 'eps\+0.05'"),
         ("table2", {"variants": ("eps+0.05",)}, "There are: none"),
+        (
+            "curves",
+            {"rows": ("CF10-pf-45",), "methods": ("huber",)},
+            "No run of curves has all .* CF10-pf-45, huber",
+        ),
         ("table2", {"methods": ("huber",)}, "method huber is made for regression, but table2 is classification: there"),
         ("table2", {"data": "landmarks"}, "landmarks is made for regression, but table2 is classification: .* digits"),
         (

@@ -1,6 +1,7 @@
 """A search on rows that cannot be trusted: the vote finds what the mean error would not, and a sweep goes on."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -79,6 +80,15 @@ def test_a_sweep_that_is_killed_in_a_trial_goes_on_with_the_same_trials(swept, t
     assert len(calls) == 5
     names = ("settings", "score", "confidence", "decided", "trials")
     assert [result[name] for name in names] == [swept[1][name] for name in names]
+
+
+def test_a_sweep_that_is_killed_before_it_wrote_its_result_goes_on(swept, table, tmp_path):
+    out, result = swept
+    shutil.copytree(out, tmp_path / "s")
+    (tmp_path / "s" / "sweep.json").unlink()
+    again = sweep_file(table, ["y"], tmp_path / "s", trials=4, space=rates, epochs=30, device="cpu")
+    assert {**again, "model": ""} == {**result, "model": ""}
+    assert (tmp_path / "s" / "sweep.json").exists()
 
 
 def test_a_trial_that_diverges_is_a_result(table, tmp_path, monkeypatch):

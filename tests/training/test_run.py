@@ -68,6 +68,9 @@ def test_the_proper_preset_comes_slowly_to_a_rate_beyond_a_half():
     assert make_run("cifar10", preset="authors", **beyond).ramp == 10
     assert make_run("cifar10", "decouple", **beyond).ramp == 10  # that is how long it waits
     assert make_run("cifar10", ramp=12, **beyond).ramp == 12
+    assert make_run("cifar10", schedule="wait", **beyond).ramp == 10
+    assert make_run("cifar10", epochs=20, **beyond).ramp == 12  # there must be time left at the full rate
+    assert make_run("cifar10", epochs=10, **beyond).ramp == 10
 
 
 def test_options_add_to_those_of_the_preset():

@@ -40,8 +40,10 @@ def audit_command(
         raise InputError(f"--clean and --repair both name {clean}, but they are two files. Give each its own.")
     for copy in copies:
         check_absent(copy)
-        if source.suffix.lower() != ".csv" or not copy.parent.is_dir():
-            raise InputError(f"{copy} cannot be written: --clean and --repair copy a CSV into a folder that is there.")
+        if source.suffix.lower() != ".csv":
+            raise InputError(f"--clean and --repair copy a CSV file, but {source} is none. Leave them out.")
+        if not copy.parent.is_dir():
+            raise InputError(f"{copy} cannot be written: there is no folder {copy.parent}. Make it first.")
     audit = audit_run(source) if is_run else audit_file(source, targets, note=note, **options)
     write_audit(audit, folder)
     for copy in copies:

@@ -11,7 +11,7 @@ from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.vote import Array, resamples
 
 CLOSE = 1.0  # standard errors by which a larger rate may be behind the winner, for the estimate to go that far
-MANY = 0.2  # wrong labels by a census: unless dropping is clearly bad, they are dropped
+MANY = 0.2  # wrong targets: of labels that a census finds, unless dropping is clearly bad, they are dropped
 INTERVAL = (5, 95)  # percentiles
 
 
@@ -104,5 +104,10 @@ def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0) -> str:
         return (
             f"The held-out rows cannot tell the drop rates {plain:g} and {apart:g} apart; {pick.rate:g} is used. "
             "More rows would help, or a drop_rate of your own."
+        )
+    if pick.rate == plain and pick.estimate >= MANY:
+        return (
+            f"About {pick.estimate:.0%} of the targets seem wrong, or the networks know too little, but by held-out "
+            "rows no drop rate is better than none, so nothing is dropped. Look at the rows, or train for longer."
         )
     return ""

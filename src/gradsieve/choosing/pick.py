@@ -15,10 +15,11 @@ LEAST_ROWS = 200  # a fifth of fewer is no electorate
 class RatePick:
     """A drop rate, and how it was chosen."""
 
-    rate: float  # to drop: the one that won the race, or the estimate where that is larger and does no harm
+    rate: float  # to drop: the one that won the race, or the estimate where that is larger and does no harm; 0 if a fit
+    # at that rate turns out another way than what won
     estimate: float  # of the share of wrong targets
     interval: tuple[float, float]  # 90 % of the estimates from resampled rows; what the method gets wrong is not in it
-    warning: str = ""  # one sentence where the rows could not decide, or more than half of them seem wrong
+    warning: str = ""  # one sentence where the rows could not decide, or what they say does not fit together
     winner: float = 0.0  # of the race
     rates: tuple[float, ...] = ()  # all that were tried
     margins: tuple[float, ...] = ()  # of each against the winner, at the last vote that both took part in

@@ -85,7 +85,7 @@ def race(
     def is_borne_out(rate: float, said: NDArray) -> bool:
         """Whether a fit to all rows says what most networks of a candidate have ``said``."""
         answer = answer_at(1.0, start(rate, electorate.whole))
-        if isinstance(answer, GradsieveError) or not np.isfinite(answer).all():
+        if isinstance(answer, GradsieveError):
             return False
         heard = read_rows(answer[None], targets[voters])[0][0]
         pairs = zip(np.split(heard, ends), np.split(said, ends), strict=True)
@@ -116,9 +116,10 @@ def pick_rate(
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
-    ``is_thorough``: of classes rate 0 runs to the end. Networks that have hardly learnt anything by the first vote are
-    judged by how sure they are, and what drops rows for no good is found out later. Then both neighbours of whatever
-    wins are trained to the end, too, until it has won against them: early votes tend to small rates.
+    ``is_thorough``: rate 0 stays until it is clearly behind, of classes to the end. Networks that have hardly learnt
+    anything by the first vote are judged by how sure they are, and what drops rows for no good is found out later. Then
+    both neighbours of whatever wins are trained to the end, too, until it has won against them: early votes tend to
+    small rates.
     ``is_borne_out``: whether the fit of amounts at a rate says what the winner does about the voting rows; if not, none
     is dropped. ``census`` starts a network that will know classes better than the candidates do; the estimate is then
     its own.
@@ -129,9 +130,10 @@ def pick_rate(
     staying = set(rates)
     for share, stay in RUNGS:
         answers = advance(runners, staying, share)
-        votes.append(hold_vote(share, answers, targets, weights, rates[0], votes))
-        staying = {votes[-1].names[each] for each in neighbours(votes[-1], stay)}
-        if is_thorough and votes[-1].given.ndim == 1:
+        vote = hold_vote(share, answers, targets, weights, rates[0], votes)
+        votes.append(vote)
+        staying = {vote.names[each] for each in neighbours(vote, stay)}
+        if is_thorough and (vote.given.ndim == 1 or rates[0] in (vote.names[each] for each in vote.verdict.even)):
             staying.add(rates[0])
         if not is_thorough:
             runners = {rate: runner for rate, runner in runners.items() if rate in staying}  # the others are let go
@@ -192,7 +194,9 @@ def answer_at(share: float, runner: Candidate) -> NDArray | GradsieveError:
     """What a network says after this share of its epochs, or why its training diverged."""
     try:
         runner.train(share)
-        return runner.predict()
+        answer = runner.predict()
+        is_finite = np.asarray(answer).dtype.kind != "f" or bool(np.isfinite(answer).all())
+        return answer if is_finite else GradsieveError("The training has diverged: what is predicted is not finite.")
     except (InputError, RankError):  # of a loop that is not ours, of a rank that is lost: no defeat
         raise
     except GradsieveError as error:

@@ -44,10 +44,9 @@ def find_drop_rate(
     row's vote counts.
     """
     check_count("epochs", epochs, 1)
-    given, counts = to_array(targets), None if weights is None else np.asarray(weights)
+    given, counts = to_array(targets), None if weights is None else to_array(weights)
     check_targets(given)
-    if counts is not None and counts.shape != (len(given),):
-        raise InputError(f"weights has shape {counts.shape}, but must be one number for each of {len(given)} rows.")
+    check_weights(counts, len(given))
 
     def start(rate: float, part: Part) -> Runner:
         return Runner(loop, rate, part, epochs, seed)
@@ -89,9 +88,32 @@ def check_targets(given: NDArray) -> None:
     """One target or several for each row: here a row still has the number that its owner knows it by."""
     if not given.ndim or not len(given):
         raise InputError(f"targets has the shape {given.shape}, but must be the targets of all rows, (N,) or (N, q).")
-    bad = given.dtype.kind == "f" and ~np.isfinite(given.reshape(len(given), -1)).all(1)
-    if np.any(bad):
-        raise InputError(f"targets[{int(np.argmax(bad))}] is not finite. Leave the row out: it cannot vote.")
+    if given.dtype.kind not in "biuf":
+        raise InputError(
+            f"targets[0] is {given.ravel().tolist()[0]!r}, but targets must be numbers, for classes 0 to C - 1 "
+            "(numpy.unique with return_inverse=True gives them)."
+        )
+    rows = given.reshape(len(given), -1)
+    if given.dtype.kind == "f" and not np.isfinite(rows).all():
+        row = int(np.argmin(np.isfinite(rows).all(1)))
+        raise InputError(f"targets[{row}] is not finite. Leave the row out: it cannot vote.")
+    if given.dtype.kind == "i" and given.ndim == 1 and given.min() < 0:
+        row = int(given.argmin())
+        raise InputError(
+            f"targets[{row}] is {given[row]}, but classes are numbered from 0. Leave the row out, or renumber."
+        )
+
+
+def check_weights(counts: NDArray | None, rows: int) -> None:
+    """One number for each row, at least 0."""
+    if counts is None:
+        return
+    if counts.shape != (rows,) or counts.dtype.kind not in "biuf":
+        raise InputError(f"weights has shape {counts.shape}, but must be one number for each of {rows} rows.")
+    is_bad = ~(np.isfinite(counts) & (counts >= 0))
+    if is_bad.any() or not counts.any():
+        row = int(is_bad.argmax())
+        raise InputError(f"weights[{row}] is {counts[row]}, but weights must be 0 or more, and not all of them 0.")
 
 
 def to_array(values: ArrayLike | Tensor) -> NDArray:

@@ -31,7 +31,10 @@ def first_rate(drop_rate: float | str) -> float:
     """The rate that a plan is checked with: as given, and the largest that "auto" may choose."""
     if isinstance(drop_rate, str):
         if drop_rate != AUTO:
-            raise InputError(f"drop_rate is {drop_rate!r}, but must be a number from 0 up to 1, or 'auto'.")
+            raise InputError(
+                f"drop_rate is {drop_rate!r}, but must be a number from 0 up to 1, or 'auto'; of an estimator or audit "
+                "also 'learn'."
+            )
         return max(RATES)
     return check_rate("drop_rate", drop_rate)
 

@@ -98,7 +98,7 @@ PARAMETERS = """
     rate_interval_ : (float, float) or None
         With "auto": where 90 % of the estimates lie when the voting rows are resampled.
     rate_choice_ : Choice or None
-        With "auto": the last vote, between the two rates that were trained to the end.
+        With "auto": the last vote, between the rates that were trained to the end.
     rate_pick_ : RatePick or None
         With "auto": all of it, for ``gradsieve.choosing.picture``.
     row_scores_ : ndarray of shape (n_samples,)

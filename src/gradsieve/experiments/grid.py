@@ -68,6 +68,9 @@ def make_cells(name: str, choice: Choice) -> list[Cell]:
     """Every run of the experiment that was chosen, one seed after another: breadth first."""
     parts = list(chosen_parts(parts_of(name), choice))
     cells = [cell for part, narrowed in parts for cell in part_cells(part, narrowed)]
+    if not cells:
+        chosen = ", ".join((*choice.rows, *choice.methods, *choice.variants))
+        raise InputError(f"No run of {name} has all that was chosen: {chosen}. Choose less at once.")
     return sorted(cells, key=lambda cell: cell.seed)  # stable: within a seed the order stays
 
 

@@ -172,9 +172,10 @@ def finish(study: Any, out: Path, base: Plan, prepared: Prepared, judges: NDArra
         "decided": choice.decided,
         "model": str(out / "model"),
     }
-    if not (out / "model" / "model.json").exists() or read_json(out / "sweep.json") != result:
+    written = out / "sweep.json"  # after the model: a kill may have come between them
+    if not (out / "model" / "model.json").exists() or not written.exists() or read_json(written) != result:
         save_winner(out / "model", plan, design, prepared, result)
-        write_json(out / "sweep.json", result)
+        write_json(written, result)
     return result
 
 

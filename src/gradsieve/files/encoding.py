@@ -20,7 +20,7 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.decorrelating import Decorrelation, decorrelation
 from gradsieve.estimators.scaling import CLIP, Scale, input_scale, scale_inputs
-from gradsieve.files.frame import Frame, is_missing, is_text, label, number, numbers, texts
+from gradsieve.files.frame import Frame, is_missing, is_text, label, number, numbers, texts, written
 
 MOST_CATEGORIES = 64
 MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories
@@ -64,6 +64,12 @@ class CategoryColumn:
 
     def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
         cells, other = frame.columns[self.name], len(self.categories)
+        knows_words_alone = all(number(name) is None for name in self.categories if written(name, among_numbers=True))
+        if not is_text(cells) and knows_words_alone and not np.isnan(cells).all():
+            raise InputError(
+                f"{frame.path}: column {self.name} holds numbers or dates, but the model knows it as words, such as "
+                f"{max(self.categories)!r}. Give it as words, or fit a model to a file of this kind."
+            )
         place = self.places(by_number=not is_text(cells))
         # Without a shared column an unseen word is none of the categories: zeros.
         found = np.array([place.get(cell, other) for cell in texts(cells, as_written=self.as_written)])
@@ -144,7 +150,7 @@ def holds_words(frame: Frame, name: str, categorical: Collection[str]) -> bool:
 
 def is_mostly_numbers(cells: NDArray) -> bool:
     """Whether the few cells that are words look like mistakes."""
-    filled = [number(cell) for cell in cells[~is_missing(cells)]]
+    filled = [number(cell) for cell in cells[~is_missing(cells, among_numbers=True)]]
     return bool(filled) and sum(value is not None for value in filled) >= MOSTLY * len(filled)
 
 

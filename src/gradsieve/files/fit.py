@@ -191,7 +191,7 @@ def prepare_table(
     """A table's columns as numbers; rows without a target are left out."""
     frame = read_frame(data, least_rows=2, words={*categorical} - {*targets})
     names, inputs, words = frame.roles(targets, ignore, categorical)
-    filled = filled_rows(frame, names)
+    filled = filled_rows(frame, names, task)
     if filled.sum() < 2:
         raise InputError(f"{data}: {int(filled.sum())} rows have a value in {', '.join(names)}, but two are needed.")
     if not filled.all():

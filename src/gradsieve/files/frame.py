@@ -20,7 +20,8 @@ from gradsieve.registry import unknown
 if TYPE_CHECKING:
     from gradsieve.streams.shards import Shards
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing, in any case
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing among numbers, in any case
+MISSING_WORDS = MISSING - {"none"}  # and among words: none, minor, major
 
 
 class Roles(NamedTuple):
@@ -97,10 +98,10 @@ def number(cell: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def is_missing(values: NDArray) -> NDArray[np.bool_]:
+def is_missing(values: NDArray, *, among_numbers: bool = False) -> NDArray[np.bool_]:
     """Which cells of a column hold nothing."""
     if is_text(values):
-        return np.array([cell.strip().lower() in MISSING for cell in values], dtype=bool)
+        return np.array([not written(cell, among_numbers=among_numbers) for cell in values], dtype=bool)
     return np.isnan(values)
 
 
@@ -133,16 +134,14 @@ def texts(values: NDArray, *, as_written: bool = False) -> NDArray:
 
 def label(cell: str) -> str:
     value = number(cell)
-    if value is None:
-        return cell.strip()
-    if math.isnan(value):
-        return ""
+    if value is None or math.isnan(value):
+        return written(cell)
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def written(cell: str) -> str:
+def written(cell: str, *, among_numbers: bool = False) -> str:
     text = cell.strip()
-    return "" if text.lower() in MISSING else text
+    return "" if text.lower() in (MISSING if among_numbers else MISSING_WORDS) else text
 
 
 def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = ()) -> Frame:

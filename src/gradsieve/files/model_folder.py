@@ -63,6 +63,18 @@ def check_new(folder: Path, beside: str = "") -> None:
         raise RunFolderError(f"{folder} cannot be looked into ({error.strerror}). Choose another --out.") from error
     if taken:
         raise RunFolderError(f"{folder} is there already, and nothing is written over. Choose another --out.")
+    check_can_be_made(folder)
+
+
+def check_can_be_made(folder: Path) -> None:
+    """Make it, and take it away again: after the fit would be late to learn that it cannot be made."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in missing:
+            each.rmdir()
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). Choose another --out.") from error
 
 
 def about(summary: dict[str, Any], plan: Plan) -> dict[str, Any]:

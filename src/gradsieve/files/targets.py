@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.scaling import Scale, scale_targets, target_scale
 from gradsieve.files.encoding import is_mostly_numbers
-from gradsieve.files.frame import Frame, is_missing, is_text, number, numbers, texts
+from gradsieve.files.frame import Frame, is_missing, is_text, number, numbers, numeric_if_all, texts
 
 FEW = 20  # different whole numbers are classes, more are amounts
 
@@ -54,11 +55,13 @@ class Targets:
         return cls(**values)
 
 
-def filled_rows(frame: Frame, names: list[str]) -> NDArray[np.bool_]:
-    """The rows in which no target is missing."""
+def filled_rows(frame: Frame, names: list[str], task: Task | None) -> NDArray[np.bool_]:
+    """The rows in which no target is missing. Without a task, most cells of a column say whether it holds amounts."""
     filled = np.ones(len(frame), dtype=bool)
     for name in names:
-        filled &= ~is_missing(frame.columns[name])
+        values = frame.columns[name]
+        is_amount = task == "regression" or (task is None and is_text(values) and is_mostly_numbers(values))
+        filled &= ~is_missing(values, among_numbers=is_amount)
     return filled
 
 
@@ -96,7 +99,11 @@ def infer_task(frame: Frame, names: list[str]) -> Task:
         return "regression"
     values = frame.columns[names[0]]
     if is_text(values):
-        return "regression" if is_mostly_numbers(values) else "classification"
+        if not is_mostly_numbers(values):
+            return "classification"
+        values = numeric_if_all(values)  # files of typed columns have codes as text, too
+        if is_text(values):
+            return "regression"
     different = np.unique(values)
     is_few = len(different) <= FEW and len(different) <= max(2, len(values) // 10)
     return "classification" if is_few and (different == np.floor(different)).all() else "regression"
@@ -117,17 +124,27 @@ def class_targets(name: str, given: NDArray, where: str) -> Targets:
             f"{where}: the target {name} has one class, {classes[0]!r}, in all {len(given)} rows, so there is nothing "
             "to learn. Give rows of a second class, or choose another --target."
         )
-    if len(classes) > len(given) // 2:
-        raise InputError(
-            f"{where}: the target {name} has {len(classes)} different values in {len(given)} rows, which is not a set "
-            "of classes. Choose another --target, or --task regression where it is a number."
-        )
+    check_classes(name, len(classes), len(given), where)
     return Targets("classification", [name], list(classes), [], [])
+
+
+def check_classes(name: str, different: int, rows: int, where: str) -> None:
+    """Classes occur more than once."""
+    if different > rows // 2:
+        raise InputError(
+            f"{where}: the target {name} has {different} different values in {rows} rows, which is not a set of "
+            "classes. Choose another --target, or --task regression where it is a number."
+        )
 
 
 def sorted_classes(words: Iterable[str]) -> list[str]:
     """Different words, numbers first and by their size."""
-    return sorted(set(words), key=lambda word: (number(word) is None, number(word) or 0.0, word))
+
+    def place(word: str) -> tuple[bool, float, str]:
+        value = number(word)
+        return (True, 0.0, word) if value is None or math.isnan(value) else (False, value, word)
+
+    return sorted(set(words), key=place)
 
 
 def row_header(targets: Targets) -> list[str]:

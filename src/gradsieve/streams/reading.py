@@ -122,7 +122,7 @@ class Encoder:
 
     def usable(self, frame: Frame) -> tuple[Frame, int]:
         """The rows that have a target and no fault, and how many have one; the first fault is an error, or a note."""
-        frame = frame.take(filled_rows(frame, self.targets.names))
+        frame = frame.take(filled_rows(frame, self.targets.names, self.targets.task))
         good = is_good(frame, self.number_columns)
         if good.all():
             return frame, 0

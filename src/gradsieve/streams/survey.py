@@ -17,7 +17,7 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.files.encoding import Encoding, holds_words, learn_encoding
 from gradsieve.files.frame import Frame, texts
-from gradsieve.files.targets import Targets, filled_rows, infer_task, learn_targets, sorted_classes
+from gradsieve.files.targets import Targets, check_classes, filled_rows, infer_task, learn_targets, sorted_classes
 from gradsieve.streams.order import SLICE, in_file_order
 from gradsieve.streams.reading import BadRows, frames, is_good, read_slice
 from gradsieve.streams.shards import Group, Reader, Shards
@@ -49,7 +49,7 @@ def survey(
 ) -> Surveyed:
     """Columns, targets and their scales."""
     sample = read_sample(shards, [*inputs, *names], seed)
-    sample = sample.take(filled_rows(sample, names))
+    sample = sample.take(filled_rows(sample, names, task))
     task = task or (infer_task(sample, names) if len(sample) else "regression")
     if bad_rows == "skip":
         sample = sample.take(is_good(sample, numeric(sample, inputs, names, categorical, task)))
@@ -59,6 +59,7 @@ def survey(
     if filled < len(shards):
         note(f"{len(shards) - filled} rows are left out: they have no target")
     if task == "classification" and len(words) > 1:  # a rare class may not be in the sample
+        check_classes(names[0], len(words), filled, str(shards.path))
         targets = Targets(task, names, sorted_classes(words), [], [])
     else:
         targets, _ = learn_targets(sample, names, task)
@@ -105,7 +106,7 @@ def target_pass(shards: Shards, names: Sequence[str], task: Task) -> tuple[int, 
     """How many rows have all targets, and the classes of these; reads the target columns alone."""
     filled, words = 0, set()
     for frame in frames(shards, names):
-        has_target = filled_rows(frame, list(names))
+        has_target = filled_rows(frame, list(names), task)
         filled += int(has_target.sum())
         if task == "classification" and len(names) == 1:
             words |= set(texts(np.unique(frame.columns[names[0]][has_target])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,8 @@ Compile = Literal["auto", "shared", "on", "off"]
 BatchNorm = Literal["sync", "local"]
 AUTO = "auto"
 HALF = 0.5
-SLOWLY = 3  # times the usual ramp
+SLOWLY = 3  # times the usual ramp,
+MOST_RISING = 0.6  # of the epochs at most
 CHOICES = {
     "preset": ("authors", "proper"),
     "decay": ("constant", "linear"),
@@ -125,8 +127,10 @@ def make_run(
     # Dropping as much as is corrupted is what the paper does; rows of a clean set all stay.
     dropped = rate if drop_rate is None else drop_rate
     ramp = recipe.ramp_of.get(corruption, recipe.ramp)
-    if preset == "proper" and kind.schedule == "ramp" and isinstance(dropped, int | float) and dropped > HALF:
-        ramp *= SLOWLY
+    is_ramp = given.get("schedule", kind.schedule) == "ramp"
+    if preset == "proper" and is_ramp and isinstance(dropped, int | float) and dropped > HALF:
+        epochs = given.get("epochs", recipe.epochs)
+        ramp = max(ramp, min(SLOWLY * ramp, math.ceil(MOST_RISING * epochs))) if isinstance(epochs, int) else ramp
     if preset == "authors":
         habits = {"scoring": "train", "passes": kind.paper_passes}
         if "always_dropout" in inspect.signature(MODELS[model]).parameters:

@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gradsieve import choose, noisy_score, rank_models
+from gradsieve.choosing.vote import noisy_mean
 from gradsieve.errors import InputError
 
 
@@ -77,3 +78,11 @@ def test_bad_input():
         rank_models([model, other], X[even], given[even])
     with pytest.raises(InputError, match="empty"):
         rank_models([], X, given)
+
+
+def test_the_mean_that_one_model_can_have():
+    chances = np.array([[0.9, 0.1], [0.2, 0.8]])
+    assert noisy_mean(chances, np.array([0, 0])) == pytest.approx(0.55)
+    given = np.array([[0.0], [1.0], [2.0], [3.0]])
+    width = np.subtract(*np.quantile(given, (0.75, 0.25)))
+    assert noisy_mean(given + 1, given) == pytest.approx(-1 / width)

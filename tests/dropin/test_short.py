@@ -222,3 +222,10 @@ def test_logits_far_from_0_keep_the_same_rows(score, shift):
         robust = RobustLoss(F.cross_entropy, 0.3, score=score)
         robust(outputs + shift, targets)
         assert set(robust.kept.tolist()) == set(kept.tolist())
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=name)
+def test_a_batch_without_rows_is_one_clear_error(criterion):
+    outputs, targets = batch(criterion, rows=3)
+    with pytest.raises(InputError, match="row"):
+        RobustLoss(criterion, 0.3)(outputs[:0], targets[:0])

@@ -11,7 +11,7 @@ optuna = pytest.importorskip("optuna")
 
 from gradsieve.errors import GradsieveError, InputError, RunFolderError  # noqa: E402
 from gradsieve.experiments import sweep  # noqa: E402
-from gradsieve.experiments.sweep import noisy_mean, sweep_file  # noqa: E402
+from gradsieve.experiments.sweep import sweep_file  # noqa: E402
 from gradsieve.files.fit import predict_file  # noqa: E402
 from gradsieve.files.model_folder import load_model  # noqa: E402
 
@@ -103,14 +103,6 @@ def test_a_trial_that_diverges_is_a_result(table, tmp_path, monkeypatch):
     sweep_file(table, ["y"], tmp_path / "s", trials=6, space=rates, epochs=3, device="cpu", note=notes.append)
     assert any("has diverged" in note for note in notes)
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"] == 6
-
-
-def test_the_score_is_that_of_the_chooser():
-    chances = np.array([[0.9, 0.1], [0.2, 0.8]])
-    assert noisy_mean(chances, np.array([0, 0])) == pytest.approx(0.55)
-    given = np.array([[0.0], [1.0], [2.0], [3.0]])
-    width = np.subtract(*np.quantile(given, (0.75, 0.25)))
-    assert noisy_mean(given + 1, given) == pytest.approx(-1 / width)
 
 
 def test_the_command(gradsieve, table, tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradsieve.choosing.vote import Choice, Prefer, choose, class_numbers, read_rows, read_weights
+from gradsieve.choosing.vote import Choice, Prefer, choose, class_numbers, noisy_mean
 from gradsieve.errors import InputError, MissingExtraError
 
 try:
@@ -24,13 +24,7 @@ def noisy_score(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: Array
     distance from them. A scorer sees one model at a time, so that models cannot be compared row by row: of the scores
     that one model can have, this one comes nearest to the vote (docs/unknown-rate.md). `rank_models` has the vote.
     """
-    answers, given = read_rows(answer(estimator, X)[None], labels(estimator, y))
-    weights = read_weights(sample_weight, len(given))
-    if given.ndim == 1:
-        scores = answers[0, np.arange(len(given)), given]
-    else:
-        scores = -np.sqrt(((answers[0] - given) ** 2).sum(1))
-    return float(np.average(scores, weights=weights))
+    return noisy_mean(answer(estimator, X), labels(estimator, y), sample_weight)
 
 
 def rank_models(

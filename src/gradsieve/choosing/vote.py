@@ -197,6 +197,14 @@ def check_probabilities(answers: Array, given: NDArray) -> None:
         )
 
 
+def noisy_mean(predictions: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """One model's mean probability of the given labels, or minus its mean distance from the given targets."""
+    answers, given = read_rows(np.asarray(predictions)[None], targets)
+    is_classes = given.ndim == 1
+    scores = answers[0, np.arange(len(given)), given] if is_classes else -np.sqrt(((answers[0] - given) ** 2).sum(1))
+    return float(np.average(scores, weights=read_weights(weights, len(given))))
+
+
 def read_weights(weights: ArrayLike | None, rows: int) -> Array:
     """(N,) weights of the rows; 1 where none are given."""
     if weights is None:

@@ -73,7 +73,7 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
         return None
     given, (rows, kinds) = classes.numpy(), outputs.shape
     try:
-        if given.size != rows or np.bincount(given).size > kinds:  # which takes no negative number
+        if not rows or given.size != rows or np.bincount(given).size > kinds:  # which takes no negative number
             return None
     except ValueError:  # a label that is ignored, or that is none
         return None

@@ -11,32 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradsieve import seeds
-from gradsieve.choosing import RATES
 from gradsieve.choosing.electorate import Electorate, Part, electorate
 from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.choosing.rates import race
-from gradsieve.counts import check_rate
 from gradsieve.data import Rows
-from gradsieve.errors import InputError
 from gradsieve.estimators.fitting import Plan, Trainer, make_trainer, mean_outputs
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.methods import METHODS
 from gradsieve.training.loop import reproducible
 
-AUTO = "auto"
 TargetsAt = Callable[[bool], NDArray]  # whether rows are dropped -> the targets as they are then learnt
-
-
-def first_rate(drop_rate: float | str) -> float:
-    """The rate that a plan is checked with: as given, and the largest that "auto" may choose."""
-    if isinstance(drop_rate, str):
-        if drop_rate != AUTO:
-            raise InputError(
-                f"drop_rate is {drop_rate!r}, but must be a number from 0 up to 1, or 'auto'; of an estimator or audit "
-                "also 'learn'."
-            )
-        return max(RATES)
-    return check_rate("drop_rate", drop_rate)
 
 
 def choose_rate(

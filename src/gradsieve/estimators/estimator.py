@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from gradsieve.choosing import AUTO, largest_rate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
-from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
+from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.decorrelating import Decorrelation, check_decorrelate, decorrelation
 from gradsieve.estimators.fitting import DROP_RATE, Fitted, Plan, fit_networks, mean_outputs
 from gradsieve.estimators.learnt_rate import LEARN
@@ -174,7 +175,7 @@ class _Robust(BaseEstimator):
             outputs=outputs,
             method=self.method,
             method_options=self.method_options or {},
-            drop_rate=DROP_RATE if self.drop_rate == LEARN else first_rate(plain(self.drop_rate)),
+            drop_rate=DROP_RATE if self.drop_rate == LEARN else largest_rate(plain(self.drop_rate)),
             learns_rate=self.drop_rate == LEARN,
             schedule=self.schedule,
             ramp=plain(self.ramp),

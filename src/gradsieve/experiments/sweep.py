@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from gradsieve import seeds
 from gradsieve.choosing.pick import LEAST_ROWS
-from gradsieve.choosing.vote import choose, read_rows
+from gradsieve.choosing.vote import choose, noisy_mean
 from gradsieve.counts import part
 from gradsieve.data import Task
 from gradsieve.data.validate import check_count
@@ -142,14 +142,6 @@ def apply(base: Plan, settings: Mapping[str, Any], prepared: Prepared) -> tuple[
 def judged(prepared: Prepared, judges: NDArray) -> NDArray:
     """The targets of the rows that judge, at the scale of the answers and clipped as where rows are dropped."""
     return prepared.targets.scaled(prepared.given, True)[judges]
-
-
-def noisy_mean(answers: ArrayLike, given: NDArray) -> float:
-    """As ``noisy_score``: the mean probability of the given class, or minus the mean distance from the given target."""
-    rows, targets = read_rows(np.asarray(answers)[None], given)
-    if targets.ndim == 1:
-        return float(rows[0, np.arange(len(targets)), targets].mean())
-    return -float(np.sqrt(((rows[0] - targets) ** 2).sum(1)).mean())
 
 
 def finish(study: Any, out: Path, base: Plan, prepared: Prepared, judges: NDArray, data: str) -> dict[str, Any]:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gradsieve import ranks
+from gradsieve.choosing import AUTO, largest_rate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.picture import summary as pick_summary
 from gradsieve.data import Task
 from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError
-from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
+from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.fitting import DROP_RATE, Plan, fit_networks, mean_outputs
 from gradsieve.files.cells import csv_lines, to_csv
 from gradsieve.files.encoding import Encoding, learn_encoding
@@ -30,13 +31,12 @@ from gradsieve.files.model_folder import Design, Model, about, check_new, load_m
 from gradsieve.files.targets import Targets, class_targets, filled_rows, learn_targets, row_header
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
-from gradsieve.streams.shards import is_shards, open_shards
+from gradsieve.streams.shards import BadRows, is_shards, open_shards
 from gradsieve.training.files import write_whole
 
 HIDDEN = (256, 256)
 TASKS = ("classification", "regression")
 MOST_IN_MEMORY = 10**9  # bytes of a table; a larger one is streamed
-BadRows = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def plan_fit(
 ) -> tuple[Plan, RatePick | None, Callable[[int], nn.Module]]:
     """How to fit what is prepared: the plan, the vote behind its drop rate where that is "auto", and its networks."""
     learnt, design = prepared.targets, prepared.design()
-    plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=first_rate(drop_rate), **options)
+    plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=largest_rate(drop_rate), **options)
 
     def make_network(number: int) -> nn.Module:
         return design.build()

@@ -18,12 +18,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from gradsieve.choosing import AUTO, largest_rate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.picture import summary as pick_summary
 from gradsieve.counts import keep_count
 from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError
-from gradsieve.estimators.auto_rate import AUTO, choose_rate, first_rate
+from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.fitting import Plan, start
 from gradsieve.files.frame import Frame
 from gradsieve.files.model_folder import Design, Model, about, check_new, read_content, save_model, saved_summary
@@ -34,9 +35,9 @@ from gradsieve.ranks.together import differences
 from gradsieve.registry import unknown
 from gradsieve.selection import keep_first
 from gradsieve.streams.feed import BlockFeed
-from gradsieve.streams.reading import BadRows, Encoder, Part
+from gradsieve.streams.reading import Encoder, Part
 from gradsieve.streams.rows import listed_rows, score_rows
-from gradsieve.streams.shards import Shards
+from gradsieve.streams.shards import BadRows, Shards
 from gradsieve.streams.survey import Surveyed, survey
 from gradsieve.streams.trainer import StreamTrainer
 from gradsieve.training.auto_rate import PICK, read_pick
@@ -99,7 +100,7 @@ def fit_stream(
     folder = find_folder(out, fit, resume)
     note = few(note)
     known = survey(shards, names, inputs, words, task, options["seed"], bad_rows, note)
-    plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=first_rate(drop_rate), **options)
+    plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=largest_rate(drop_rate), **options)
     check_method(plan.make_method())
     design = Design("mlp", {"hidden": list(hidden)}, [known.encoding.size], plan.outputs)
     encoder = Encoder(known.encoding, known.targets, plan.used_rate > 0, bad_rows, note)
@@ -175,7 +176,7 @@ def check_names(method: str, drop_rate: float | str, bad_rows: str) -> None:
     """What can be wrong with the options before a row is read."""
     if bad_rows not in BAD_ROWS:
         raise InputError(unknown("way with bad rows", bad_rows, dict.fromkeys(BAD_ROWS)))
-    first_rate(drop_rate)
+    largest_rate(drop_rate)
     METHODS[method]
 
 

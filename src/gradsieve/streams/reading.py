@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,9 +18,7 @@ from gradsieve.files.encoding import Encoding, NumberColumn
 from gradsieve.files.frame import Frame, is_text, number
 from gradsieve.files.targets import Targets, filled_rows, given_targets
 from gradsieve.streams.order import SLICE, in_file_order
-from gradsieve.streams.shards import Reader, Shards, Slice, arrow, open_shards
-
-BadRows = Literal["stop", "skip"]
+from gradsieve.streams.shards import BadRows, Reader, Shards, Slice, arrow, open_shards
 
 
 class Part(NamedTuple):

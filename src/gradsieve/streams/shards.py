@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gradsieve.errors import InputError, MissingExtraError
 
@@ -21,6 +21,7 @@ FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather
 EDGE = 2**16  # bytes at both ends of a file that say whether it is still the same
 TEXT_BYTES = 64  # a cell of text in memory, about
 BUFFER = 2**16  # bytes of a column chunk that are read at a time
+BadRows = Literal["stop", "skip"]  # what to do about rows that cannot be read as the others are
 
 
 class Shard(NamedTuple):

@@ -19,8 +19,8 @@ from gradsieve.files.encoding import Encoding, holds_words, learn_encoding
 from gradsieve.files.frame import Frame, texts
 from gradsieve.files.targets import Targets, check_classes, filled_rows, infer_task, learn_targets, sorted_classes
 from gradsieve.streams.order import SLICE, in_file_order
-from gradsieve.streams.reading import BadRows, frames, is_good, read_slice
-from gradsieve.streams.shards import Group, Reader, Shards
+from gradsieve.streams.reading import frames, is_good, read_slice
+from gradsieve.streams.shards import BadRows, Group, Reader, Shards
 
 SAMPLE = 2**17  # rows
 SURVEYED = 2**22  # rows of the groups that the sample is taken from, at least where there are so many

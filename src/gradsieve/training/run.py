@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gradsieve.choosing import RATES
+from gradsieve.choosing import largest_rate
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.counts import check_rate, exact
 from gradsieve.data import DATASETS
@@ -28,7 +28,6 @@ Augment = Literal["none", "crop-flip"]
 Engine = Literal["auto", "plain", "captured"]
 Compile = Literal["auto", "shared", "on", "off"]
 BatchNorm = Literal["sync", "local"]
-AUTO = "auto"
 HALF = 0.5
 SLOWLY = 3  # times the usual ramp,
 MOST_RISING = 0.6  # of the epochs at most
@@ -188,11 +187,7 @@ def check_run(run: Run) -> None:
 
 def most_dropped(run: Run) -> float:
     """The drop rate, checked; for "auto" the largest that it may choose."""
-    if isinstance(run.drop_rate, str):
-        if run.drop_rate != AUTO:
-            raise InputError(f"drop_rate is {run.drop_rate!r}, but must be a number from 0 up to 1, or 'auto'.")
-        return max(RATES)
-    return check_rate("drop_rate", run.drop_rate)
+    return largest_rate(run.drop_rate)
 
 
 def check_options(name: str, options: Any) -> None:

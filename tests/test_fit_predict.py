@@ -559,3 +559,10 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_fit(tmp_path):
     with pytest.raises(RunFolderError, match=r"cannot be (made|looked into)"):
         fit_file(path, ["price"], path / "m", tell=lambda record: pytest.fail("it was fitted"), epochs=1)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["homes.csv"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_another_word_in_every_row_is_no_set_of_classes(stream, tmp_path):
+    path = write_columns(tmp_path / "t.parquet", {"x": list(range(60)), "y": [f"word {row}" for row in range(60)]})
+    with pytest.raises(InputError, match="60 different values in 60 rows, which is not a set of classes"):
+        fit_file(path, ["y"], tmp_path / "m", epochs=1, device="cpu", stream=stream)

@@ -71,7 +71,7 @@ def test_bad_loops(digits):
     inputs, targets = digits
     with pytest.raises(InputError, match="must be a generator"):
         find_drop_rate(lambda rate, rows: None, targets, epochs=3)
-    with pytest.raises(InputError, match=r"weights has shape \(2,\)"):
+    with pytest.raises(InputError, match=r"weights must be \d+ numbers, one for each row, but are int64 of \(2,\)"):
         find_drop_rate(make_loop(inputs, targets), targets, epochs=3, weights=[1, 2])
     with pytest.raises(InputError, match=r"targets has the shape \(\)"):
         find_drop_rate(make_loop(inputs, targets), 3, epochs=3)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from gradsieve.choosing.estimate import is_off
 from gradsieve.choosing.vote import PATIENCE, SURE, Array, Tally, cast, tally
 
-CLOSER = 2 / 3  # of its median residual: what another must come down to, before rate 0 is left for it. Where nothing is
-# wrong but some amounts are far larger than most, giving these up takes a quarter off the median.
+# Of its median residual: what another must come down to, before rate 0 is left for it. Where nothing is wrong but some
+# amounts are far larger than most, giving these up takes a quarter off the median.
+CLOSER = 2 / 3
 ALIKE = 1.05  # median residuals within this factor of the smallest: the smaller rate is taken
 MAJORITY = 0.55  # of the rows must look right to every candidate, or the median residual may be a wrong row's
 

@@ -209,10 +209,14 @@ def read_weights(weights: ArrayLike | None, rows: int) -> Array:
     """(N,) weights of the rows; 1 where none are given."""
     if weights is None:
         return np.ones(rows)
-    values = np.asarray(weights, dtype=np.float64)
-    if values.shape != (rows,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
-        raise InputError(f"weights must be {rows} numbers, at least 0 and not all 0: one for each row.")
-    return values
+    values = np.asarray(weights)
+    if values.shape != (rows,) or values.dtype.kind not in "biuf":
+        raise InputError(f"weights must be {rows} numbers, one for each row, but are {values.dtype} of {values.shape}.")
+    is_bad = ~(np.isfinite(values) & (values >= 0))
+    if is_bad.any() or not values.any():
+        row = int(is_bad.argmax())
+        raise InputError(f"weights[{row}] is {values[row]}, but weights must be 0 or more, and not all of them 0.")
+    return values.astype(np.float64)
 
 
 def class_numbers(labels: NDArray, classes: NDArray) -> NDArray[np.int64]:

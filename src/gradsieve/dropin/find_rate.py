@@ -25,6 +25,7 @@ from gradsieve import seeds
 from gradsieve.choosing.electorate import Part, electorate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.rates import race
+from gradsieve.choosing.vote import read_weights
 from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
 from gradsieve.training.repeatable import reproducible
@@ -46,7 +47,7 @@ def find_drop_rate(
     check_count("epochs", epochs, 1)
     given, counts = to_array(targets), None if weights is None else to_array(weights)
     check_targets(given)
-    check_weights(counts, len(given))
+    read_weights(counts, len(given))  # what is wrong about them is told before the first step
 
     def start(rate: float, part: Part) -> Runner:
         return Runner(loop, rate, part, epochs, seed)
@@ -102,18 +103,6 @@ def check_targets(given: NDArray) -> None:
         raise InputError(
             f"targets[{row}] is {given[row]}, but classes are numbered from 0. Leave the row out, or renumber."
         )
-
-
-def check_weights(counts: NDArray | None, rows: int) -> None:
-    """One number for each row, at least 0."""
-    if counts is None:
-        return
-    if counts.shape != (rows,) or counts.dtype.kind not in "biuf":
-        raise InputError(f"weights has shape {counts.shape}, but must be one number for each of {rows} rows.")
-    is_bad = ~(np.isfinite(counts) & (counts >= 0))
-    if is_bad.any() or not counts.any():
-        row = int(is_bad.argmax())
-        raise InputError(f"weights[{row}] is {counts[row]}, but weights must be 0 or more, and not all of them 0.")
 
 
 def to_array(values: ArrayLike | Tensor) -> NDArray:

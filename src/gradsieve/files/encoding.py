@@ -65,7 +65,8 @@ class CategoryColumn:
     def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
         cells, other = frame.columns[self.name], len(self.categories)
         knows_words_alone = all(number(name) is None for name in self.categories if written(name, among_numbers=True))
-        if not is_text(cells) and knows_words_alone and not np.isnan(cells).all():
+        is_typed = frame.lines is None  # in CSV a number is a word like others
+        if is_typed and not is_text(cells) and knows_words_alone and not np.isnan(cells).all():
             raise InputError(
                 f"{frame.path}: column {self.name} holds numbers or dates, but the model knows it as words, such as "
                 f"{max(self.categories)!r}. Give it as words, or fit a model to a file of this kind."

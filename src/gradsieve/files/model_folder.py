@@ -67,12 +67,15 @@ def check_new(folder: Path, beside: str = "") -> None:
 
 
 def check_can_be_made(folder: Path) -> None:
-    """Make it, and take it away again: after the fit would be late to learn that it cannot be made."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    """Make it, and take it away again: after the fit would be late to learn that it cannot be made.
+
+    The folders above it stay: another fit may be about to use them.
+    """
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for each in missing:
-            each.rmdir()
+        if is_new:
+            folder.rmdir()
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be made ({error.strerror}). Choose another --out.") from error
 

@@ -549,7 +549,7 @@ def test_numbers_in_a_column_that_the_model_knows_as_words(tmp_path):
         predict_file(tmp_path / "m", typed)
     untyped = write_columns(tmp_path / "untyped.csv", {"flag": [7] * 300, "x": x.tolist()})  # a word never seen
     assert len(predict_file(tmp_path / "m", untyped).splitlines()) == 301
-    empty = write_columns(tmp_path / "empty.parquet", {"flag": [None] * 300, "x": x.tolist()})
+    empty = write_columns(tmp_path / "empty.parquet", {"flag": np.full(300, np.nan), "x": x.tolist()})
     assert len(predict_file(tmp_path / "m", empty).splitlines()) == 301
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradsieve.choosing.judge import agree, is_majority_right, judge, median_residuals
+from gradsieve.choosing.judge import agree, is_majority_right, judge, median_residuals, nearest
 
 ROWS = 1000
 ONES = np.ones(ROWS)
@@ -108,3 +108,9 @@ def test_predictions_agree_that_differ_by_less_than_they_vary_or_by_next_to_noth
     hardly = 0.02 * says  # of networks that have hardly learnt anything
     assert not agree(hardly, -hardly + 0.1)
     assert agree(hardly, -hardly + 0.1, within=0.35)
+
+
+@pytest.mark.parametrize(("closer", "best"), [(0.75, 0), (0.6, 1)])
+def test_rate_0_is_left_for_a_residual_that_is_a_third_smaller(closer, best):
+    """A quarter is what giving up a few large amounts brings, though none of them is wrong."""
+    assert nearest(np.array([1.0, closer]), 0, (0, 1), has_plain=True) == best

@@ -12,7 +12,7 @@ from gradsieve.choosing.ballot import Vote, hold_vote
 from gradsieve.choosing.electorate import electorate
 from gradsieve.choosing.estimate import is_off
 from gradsieve.choosing.judge import Verdict
-from gradsieve.choosing.outcome import knowing_answers
+from gradsieve.choosing.outcome import doubt, knowing_answers
 from gradsieve.choosing.pick import RatePick, too_few
 from gradsieve.choosing.rates import CENSUS, RUNGS, Together, pick_rate, race
 from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
@@ -578,3 +578,10 @@ def test_a_majority_once_in_doubt_stays_so():
     clear = ballots(truth, truth, truth + 0.01)
     assert (doubtful.has_majority, clear.has_majority) == (False, True)
     assert not ballots(truth, truth, truth + 0.01, before=[doubtful]).has_majority
+
+
+@pytest.mark.parametrize(("estimate", "is_told"), [(0.05, False), (0.3, True)])
+def test_many_wrong_targets_of_which_none_is_dropped_are_told(estimate, is_told):
+    truth = np.random.default_rng(0).normal(size=(400, 1))
+    pick = RatePick(0.0, estimate, (estimate, estimate), winner=0.0, rates=RATES)
+    assert ("no drop rate is better than none" in doubt(pick, [ballots(truth, truth, truth + 1)])) == is_told

@@ -3,7 +3,7 @@
     python benchmarks/rate.py --data-dir data --jobs 12        # everything: three to four hours of one core
     python benchmarks/rate.py --sets digits --seeds 0          # a part of it
     python benchmarks/rate.py --show                           # the tables of what there is
-    python benchmarks/rate.py --show --into docs/unknown-rate.md
+    python benchmarks/rate.py --show --into docs/unknown-rate-measured.md
     python benchmarks/rate.py --cost 10000 100000              # what "auto" costs, nothing else
 
 A cell is a set, a corruption, a rate and a seed. In each, "auto" races its candidates

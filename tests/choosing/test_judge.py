@@ -84,6 +84,16 @@ def test_rate_0_is_left_for_half_a_standard_error_and_more():
     assert verdict([sure_of(range(27)), other], labels).best == 0
 
 
+@pytest.mark.parametrize(("shared", "best"), [(10.0, 0), (0.0, 1)])
+def test_rate_0_need_not_be_clearly_behind_what_it_contradicts(shared, best):
+    """A lead of little more than a standard error: 520 of 1000 rows are nearer to the second candidate, by a little."""
+    random = np.random.default_rng(0)
+    plain, step = shared * random.normal(size=(ROWS, 1)), random.choice([-1.0, 1.0], size=(ROWS, 1))
+    given = plain + np.where(np.arange(ROWS) < 520, 0.52, 0.48)[:, None] * step
+    assert verdict([plain, plain + step], given, must_be_sure=True).best == best
+    assert verdict([plain, plain + step], given).best == 1
+
+
 def test_classes_do_not_go_by_confidence_alone():
     """A network that is always sure, and wrong about a third, beats a hesitant one by probabilities only."""
     random = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 """The race of drop rates with candidates whose quality is known, and the estimate of the wrong share."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -585,3 +586,12 @@ def test_many_wrong_targets_of_which_none_is_dropped_are_told(estimate, is_told)
     truth = np.random.default_rng(0).normal(size=(400, 1))
     pick = RatePick(0.0, estimate, (estimate, estimate), winner=0.0, rates=RATES)
     assert ("no drop rate is better than none" in doubt(pick, [ballots(truth, truth, truth + 1)])) == is_told
+
+
+@pytest.mark.parametrize(("says", "is_told"), [(0.7, False), (-1.0, True)])
+def test_networks_that_contradict_the_one_that_drops_none_are_told(says, is_told):
+    truth = np.random.default_rng(0).normal(size=(400, 1))
+    pick = RatePick(0.0, 0.05, (0.05, 0.05), winner=0.0, rates=RATES)
+    votes = [ballots(truth, truth, says * truth), ballots(truth, truth, truth)]
+    assert ("drops 10% of the rows says something else altogether" in doubt(pick, votes)) == is_told
+    assert not doubt(replace(pick, rate=0.1, winner=0.1), votes)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.choosing.estimate import is_off
+from gradsieve.choosing.estimate import is_off, tolerance
 from gradsieve.choosing.vote import PATIENCE, SURE, Array, Tally, cast, tally
 
 # Of its median residual: what another must come down to, before rate 0 is left for it. Where nothing is wrong but some
@@ -39,9 +39,9 @@ def judge(
     """The best of (M, N, k) ``answers``, with ``given`` and ``weights`` as `read_rows` and `read_weights` have them.
 
     ``has_plain``: candidate 0 drops no rows, and is left for good reason only. ``must_be_sure``: for candidate 1 it is
-    left only if that is two standard errors ahead. ``has_majority``: the median residual can be a witness. It can't
-    either where two candidates that drop about as many rows say different things altogether: then each has found a
-    majority of its own.
+    left only if that is two standard errors ahead, unless one contradicts the other. ``has_majority``: the median
+    residual can be a witness. It can't either where two candidates that drop about as many rows say different things
+    altogether: then each has found a majority of its own.
     """
     count = len(answers)
     if count == 1:
@@ -49,7 +49,8 @@ def judge(
     result = tally(cast(answers, given, weights), np.ones(len(given)), count, "none")
     leader, lead, error = result.ranking[0], result.margins[result.ranking[0]], result.errors[result.ranking[0]]
     even = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])
-    patience = SURE if must_be_sure and leader == 1 else PATIENCE
+    is_doubtful = must_be_sure and leader == 1 and not is_plain_contradicted(answers, given)
+    patience = SURE if is_doubtful else PATIENCE
     best = 0 if has_plain and lead[0] <= patience * error[0] else leader
     if given.ndim == 1:
         best = next(
@@ -62,6 +63,14 @@ def judge(
     elif has_plain and 0 in even:
         best = 0
     return Verdict(best, result, even)
+
+
+def is_plain_contradicted(answers: Array, given: NDArray) -> bool:
+    """Whether of amounts candidate 1 says something else altogether than candidate 0, which drops no rows.
+
+    Where no row is wrong, giving up a tenth of them changes little.
+    """
+    return given.ndim > 1 and not agree(answers[0], answers[1], within=tolerance(given))
 
 
 def is_refuted(answers: Array, given: NDArray, weights: Array, number: int) -> bool:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from gradsieve.choosing.ballot import STEP, Vote, last_vote
 from gradsieve.choosing.estimate import FAR, honest_error, suspects, tolerance, weigh_suspects
+from gradsieve.choosing.judge import is_plain_contradicted
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.vote import Array, resamples
 
@@ -109,5 +110,11 @@ def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0) -> str:
         return (
             f"About {pick.estimate:.0%} of the targets seem wrong, or the networks know too little, but by held-out "
             "rows no drop rate is better than none, so nothing is dropped. Look at the rows, or train for longer."
+        )
+    with_plain = [each for each in votes if each.names[0] == plain and len(each.names) > 1]
+    if pick.rate == plain and any(is_plain_contradicted(each.answers, each.given) for each in with_plain):
+        return (
+            f"A network that drops {pick.rates[1]:.0%} of the rows says something else altogether than one that drops "
+            "none, but held-out rows cannot say which is right, so nothing is dropped. Look at the rows first."
         )
     return ""

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradsieve import choose
+from gradsieve import choose, estimate_rate
 from gradsieve.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -153,3 +154,25 @@ def test_bad_input(predictions, targets, options, says):
     with pytest.raises(InputError) as error:
         choose(predictions, targets, **options)
     assert says in str(error.value)
+
+
+def test_tensors_wherever_they_come_from():
+    torch.manual_seed(0)
+    targets = torch.rand(50)
+    near, far = (targets + 0.1).requires_grad_(), (targets + 0.2).bfloat16()
+    found = choose([near, far], targets, weights=torch.ones(50))
+    assert found.best == choose(np.stack([near.detach(), far.float()]), targets.numpy()).best == 0
+    assert estimate_rate(near, targets) == 0
+
+
+@pytest.mark.parametrize(
+    ("predictions", "targets", "message"),
+    [
+        ([[1.0, 2.0], [1.0]], [1.0, 2.0], "predictions are of unequal lengths"),
+        (np.zeros((2, 3)), ["a", "b", "a"], r"targets\[0\] is 'a', but targets must be numbers"),
+        (None, [1.0], "predictions is None, but predictions must be numbers"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_told(predictions, targets, message):
+    with pytest.raises(InputError, match=message):
+        choose(predictions, targets)

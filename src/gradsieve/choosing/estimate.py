@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradsieve.choosing.vote import Array, read_rows, read_weights
+from gradsieve.choosing.vote import Array, read_rows, read_weights, to_numbers
 
 FAR = 3.0  # root mean squares of honest residuals, beyond which a target counts as wrong
 REACH = 4.0  # root mean squares of honest residuals, as if they were normal: beyond, they are not asked about it
@@ -25,7 +25,7 @@ def estimate_rate(predictions: ArrayLike, targets: ArrayLike, *, weights: ArrayL
     it is hardly ever wrong itself. Real outputs: how many residuals are larger than three times what the smallest ones
     let expect of honest rows.
     """
-    answers, given = read_rows(np.asarray(predictions)[None], targets)
+    answers, given = read_rows(to_numbers(predictions, "predictions")[None], targets)
     return weigh_suspects(*suspects(answers[0], given), read_weights(weights, len(given)))
 
 

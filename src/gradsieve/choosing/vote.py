@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from gradsieve import seeds
@@ -152,7 +153,7 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
 
     Real outputs are brought to one width, the interquartile range of their targets, so that they weigh alike.
     """
-    answers, given = np.asarray(predictions, dtype=np.float64), np.asarray(targets)
+    answers, given = to_numbers(predictions, "predictions").astype(np.float64), to_numbers(targets, "targets")
     if answers.ndim not in (2, 3):
         raise InputError(
             f"predictions have the shape {answers.shape}, but must be (models, rows) or (models, rows, k)."
@@ -182,6 +183,29 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
     return answers / width, given / width
 
 
+def to_numbers(values: Any, name: str) -> NDArray:
+    """An array of numbers. Tensors may lie on any device and be part of a graph, and there may be a list of them."""
+    try:
+        array = np.asarray(held(values))
+    except ValueError:
+        raise InputError(f"{name} are of unequal lengths, but must be of the same rows and as many outputs.") from None
+    if array.dtype.kind not in "biuf":
+        first = f"[0] is {array.ravel().tolist()[0]!r}" if array.ndim else f" is {array.item()!r}"
+        raise InputError(
+            f"{name}{first}, but {name} must be numbers, for classes 0 to C - 1 (numpy.unique with return_inverse=True "
+            "gives them)."
+        )
+    return array
+
+
+def held(values: Any) -> Any:
+    """What tensors hold."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
+    return [held(each) for each in values] if isinstance(values, list | tuple) else values
+
+
 def check_probabilities(answers: Array, given: NDArray) -> None:
     """Classes are judged by probabilities: logits would be nonsense."""
     classes = answers.shape[2]
@@ -199,7 +223,7 @@ def check_probabilities(answers: Array, given: NDArray) -> None:
 
 def noisy_mean(predictions: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None) -> float:
     """One model's mean probability of the given labels, or minus its mean distance from the given targets."""
-    answers, given = read_rows(np.asarray(predictions)[None], targets)
+    answers, given = read_rows(to_numbers(predictions, "predictions")[None], targets)
     is_classes = given.ndim == 1
     scores = answers[0, np.arange(len(given)), given] if is_classes else -np.sqrt(((answers[0] - given) ** 2).sum(1))
     return float(np.average(scores, weights=read_weights(weights, len(given))))
@@ -209,7 +233,7 @@ def read_weights(weights: ArrayLike | None, rows: int) -> Array:
     """(N,) weights of the rows; 1 where none are given."""
     if weights is None:
         return np.ones(rows)
-    values = np.asarray(weights)
+    values = np.asarray(held(weights))
     if values.shape != (rows,) or values.dtype.kind not in "biuf":
         raise InputError(f"weights must be {rows} numbers, one for each row, but are {values.dtype} of {values.shape}.")
     is_bad = ~(np.isfinite(values) & (values >= 0))

@@ -25,7 +25,7 @@ from gradsieve import seeds
 from gradsieve.choosing.electorate import Part, electorate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.rates import race
-from gradsieve.choosing.vote import read_weights
+from gradsieve.choosing.vote import read_weights, to_numbers
 from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
 from gradsieve.training.repeatable import reproducible
@@ -45,9 +45,9 @@ def find_drop_rate(
     row's vote counts.
     """
     check_count("epochs", epochs, 1)
-    given, counts = to_array(targets), None if weights is None else to_array(weights)
-    check_targets(given)
-    read_weights(counts, len(given))  # what is wrong about them is told before the first step
+    given = to_numbers(targets, "targets")
+    check_targets(given)  # what is wrong is told before the first step
+    counts = None if weights is None else read_weights(weights, len(given))
 
     def start(rate: float, part: Part) -> Runner:
         return Runner(loop, rate, part, epochs, seed)
@@ -79,7 +79,7 @@ class Runner:
     def predict(self) -> NDArray:
         assert self.answer is not None
         with torch.no_grad():
-            answers = to_array(self.answer(self.voters))
+            answers = to_numbers(self.answer(self.voters), "predictions")
         if len(answers) != len(self.voters):
             raise InputError(f"loop was asked about {len(self.voters)} rows, but its function answers {len(answers)}.")
         return answers
@@ -89,11 +89,6 @@ def check_targets(given: NDArray) -> None:
     """One target or several for each row: here a row still has the number that its owner knows it by."""
     if not given.ndim or not len(given):
         raise InputError(f"targets has the shape {given.shape}, but must be the targets of all rows, (N,) or (N, q).")
-    if given.dtype.kind not in "biuf":
-        raise InputError(
-            f"targets[0] is {given.ravel().tolist()[0]!r}, but targets must be numbers, for classes 0 to C - 1 "
-            "(numpy.unique with return_inverse=True gives them)."
-        )
     rows = given.reshape(len(given), -1)
     if given.dtype.kind == "f" and not np.isfinite(rows).all():
         row = int(np.argmin(np.isfinite(rows).all(1)))
@@ -103,7 +98,3 @@ def check_targets(given: NDArray) -> None:
         raise InputError(
             f"targets[{row}] is {given[row]}, but classes are numbered from 0. Leave the row out, or renumber."
         )
-
-
-def to_array(values: ArrayLike | Tensor) -> NDArray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)

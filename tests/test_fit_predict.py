@@ -89,6 +89,16 @@ def test_fit_and_predict_by_the_command(gradsieve, table, tmp_path):
     assert gradsieve("predict", tmp_path / "m", table).out.startswith("row,class,probability\n1,")
 
 
+@pytest.mark.parametrize(
+    ("target", "header"), [("probability", "row,probability,probability_"), ("row", "row_,row,probability")]
+)
+def test_targets_named_as_the_columns_beside_them(tmp_path, target, header):
+    x = np.random.default_rng(0).normal(size=60)
+    table = write_csv(tmp_path / "t.csv", ["x", target], np.column_stack([x, x > 0]).tolist())
+    fit_file(table, [target], tmp_path / "m", task="classification", epochs=1)
+    assert predict_file(tmp_path / "m", table).splitlines()[0] == header
+
+
 def test_json_is_all_that_is_printed(gradsieve, table, tmp_path):
     done = gradsieve("fit", table, "--target", "price", "--epochs", 2, "--seed", 3, "--json", "--out", tmp_path / "m")
     summary = json.loads(done.out)

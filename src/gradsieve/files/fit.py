@@ -246,14 +246,20 @@ def predictions(folder: Path, data: Path) -> Iterator[str]:
     """The lines of a CSV file, many at a time: a header, then a row for each of the data's."""
     model = load_model(folder)
     parts = image_parts(model, folder, data) if model.side else table_parts(model, data)
-    is_class = model.targets.task == "classification"
+    is_class, targets = model.targets.task == "classification", model.targets.names
     for number, (names, inputs) in enumerate(parts):
         if number == 0:
-            yield csv_lines([["row", *model.targets.names, *(["probability"] if is_class else [])]])
+            beside = [free_name(name, targets) for name in ("row", "probability")[: 1 + is_class]]
+            yield csv_lines([[beside[0], *targets, *beside[1:]]])
         outputs = mean_outputs(model.networks, inputs, model.targets.task)
         rows = model.targets.readable(outputs)
         shares = [[float(share)] for share in outputs.max(1)] if is_class else [[]] * len(rows)
         yield csv_lines([name, *row, *share] for name, row, share in zip(names, rows, shares, strict=True))
+
+
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """A column's name that no target has."""
+    return name if name not in taken else free_name(f"{name}_", taken)
 
 
 def image_parts(model: Model, folder: Path, data: Path) -> Iterator[tuple[Sequence[Any], NDArray]]:

@@ -40,7 +40,7 @@ def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> No
             raise
         raise RunFolderError(
             f"{path} could not be written ({error.strerror or error}). What was there before is untouched: "
-            "make room or choose another --out, then go on with --resume."
+            "make room or choose another place, then run the command again (a run goes on with --resume)."
         ) from error
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from gradsieve.experiments.estimate import estimate, in_words
-from gradsieve.experiments.grid import Choice, make_cells
+from gradsieve.experiments.grid import Scope, make_cells
 
 CELLS = make_cells(
-    "table2", Choice(rows=("CF10-pf-45", "CF100-pf-45"), methods=("spl", "prl-l", "co-prl-l"), seeds=(1,))
+    "table2", Scope(rows=("CF10-pf-45", "CF100-pf-45"), methods=("spl", "prl-l", "co-prl-l"), seeds=(1,))
 )
 
 
@@ -27,7 +27,7 @@ def test_finished_runs_of_the_method_count_before_those_of_others():
 
 @pytest.mark.parametrize(("name", "data", "row"), [("table2", "table", "sym-30"), ("table1", "landmarks", "linadv-10")])
 def test_what_nobody_measured_is_not_made_up(name, data, row):
-    (cell,) = make_cells(name, Choice(data=data, rows=(row,), methods=("spl",), seeds=(1,)))
+    (cell,) = make_cells(name, Scope(data=data, rows=(row,), methods=("spl",), seeds=(1,)))
     guess = estimate([cell], [], "cpu")
     assert guess.total is None
     assert "finish a run first" in guess.basis

@@ -15,14 +15,14 @@ import torch
 
 from gradsieve.errors import GradsieveError, InputError, RunFolderError
 from gradsieve.experiments import ray_pool, reproduce
-from gradsieve.experiments.grid import Choice, cell_path
+from gradsieve.experiments.grid import Scope, cell_path
 from gradsieve.experiments.ray_pool import Cluster, read_cluster
 from gradsieve.experiments.watch import Watch
 from gradsieve.experiments.workers import Outcome
 from gradsieve.training.folder import read_folder
 from gradsieve.training.loop import train
 
-CHOICE = Choice(
+SCOPE = Scope(
     data="digits",
     rows=("sym-40",),
     methods=("spl", "prl-l"),
@@ -86,10 +86,10 @@ def test_a_grid_that_loses_two_workers_finishes_each_run_once(tmp_path, monkeypa
 
     killer = threading.Thread(target=kill_two, daemon=True)
     killer.start()
-    records = reproduce.reproduce("table2", CHOICE, out, cluster=Cluster()).records["table2"]
+    records = reproduce.reproduce("table2", SCOPE, out, cluster=Cluster()).records["table2"]
     killer.join(5)
     assert len(set(killed)) == 2
-    cells = reproduce.plan("table2", CHOICE, out)
+    cells = reproduce.plan("table2", SCOPE, out)
     assert sorted(watches[0].told) == sorted(cell.folder for cell in cells)
     assert [record["method"] for record in records] == ["spl", "prl-l"]
     alone = train(cells[1].run)
@@ -98,7 +98,7 @@ def test_a_grid_that_loses_two_workers_finishes_each_run_once(tmp_path, monkeypa
     assert not list(out.rglob("state"))  # finished, and nothing is left to resume
     # The same call again finds all of it finished: nobody connects to anything.
     monkeypatch.setattr(ray_pool, "connect", None)
-    assert reproduce.reproduce("table2", CHOICE, out, cluster=Cluster()).records["table2"] == records
+    assert reproduce.reproduce("table2", SCOPE, out, cluster=Cluster()).records["table2"] == records
 
 
 class NoRay:
@@ -148,7 +148,7 @@ def test_a_worker_that_is_lost_again_and_again_is_an_error_that_keeps_what_is_fi
 
     fake = pool(monkeypatch, {"CPU": 2}, lost)
     with pytest.raises(GradsieveError, match=r"Its worker was lost 11 times .*the same command goes on"):
-        reproduce.reproduce("table2", CHOICE, tmp_path, cluster=Cluster())
+        reproduce.reproduce("table2", SCOPE, tmp_path, cluster=Cluster())
     assert len(fake.cancelled) == 1  # the other run is told to stop
     assert fake.asked["shut down"]
 
@@ -156,7 +156,7 @@ def test_a_worker_that_is_lost_again_and_again_is_an_error_that_keeps_what_is_fi
 def test_a_folder_that_the_nodes_do_not_share_is_noticed(tmp_path, monkeypatch):
     pool(monkeypatch, {"CPU": 2})
     with pytest.raises(GradsieveError, match="a file system that all nodes of the cluster share"):
-        reproduce.reproduce("table2", CHOICE, tmp_path, cluster=Cluster())
+        reproduce.reproduce("table2", SCOPE, tmp_path, cluster=Cluster())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_folder_that_the_nodes_do_not_share_is_noticed(tmp_path, monkeypatch):
 )
 def test_so_many_runs_are_at_work_as_fit(monkeypatch, tmp_path, resources, cluster, expected):
     fake = pool(monkeypatch, resources)
-    cell = reproduce.plan("table2", CHOICE, tmp_path)[0]
+    cell = reproduce.plan("table2", SCOPE, tmp_path)[0]
     started, most, ended = [], [], []
     tasks = [reproduce.Task(cell.run, tmp_path / str(number)) for number in range(100)]
     ray_pool.run_on_ray(
@@ -259,9 +259,9 @@ def test_a_cluster_elsewhere_that_asks_for_a_token(head, tmp_path):
 
 def test_refused(tmp_path):
     with pytest.raises(InputError, match="measures time"):
-        reproduce.reproduce("table4", CHOICE, tmp_path, cluster=Cluster())
+        reproduce.reproduce("table4", SCOPE, tmp_path, cluster=Cluster())
     with pytest.raises(RunFolderError, match="is an address"):
-        reproduce.dry_run("table2", CHOICE, Path("gs://bucket/grid"))
+        reproduce.dry_run("table2", SCOPE, Path("gs://bucket/grid"))
 
 
 def test_the_dry_run_of_a_cluster(tmp_path, gradsieve):

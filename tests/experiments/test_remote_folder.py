@@ -12,12 +12,12 @@ import pytest
 
 from gradsieve.errors import RunFolderError
 from gradsieve.experiments import reproduce, workers
-from gradsieve.experiments.grid import Choice, cell_path
+from gradsieve.experiments.grid import Scope, cell_path
 from gradsieve.experiments.remote_folder import Mirror, Remote, is_address, mirrored, remote_at, working_folder
 from gradsieve.training.folder import RunFolder, read_folder
 from gradsieve.training.loop import train
 
-CHOICE = Choice(
+SCOPE = Scope(
     data="digits",
     rows=("sym-40",),
     methods=("spl", "prl-l"),
@@ -33,11 +33,11 @@ from functools import partial
 from pathlib import Path
 from gradsieve.experiments import remote_folder, reproduce
 from gradsieve.training import loop
-from tests_choice import CHOICE
+from tests_scope import SCOPE
 remote_folder.EVERY = 0.01
 loop.train = partial(loop.train, save_every=0.0)
 with remote_folder.mirrored(Path(sys.argv[1])) as (folder, mirror):
-    reproduce.reproduce("table2", CHOICE, folder, mirror=mirror)
+    reproduce.reproduce("table2", SCOPE, folder, mirror=mirror)
 """
 
 
@@ -56,7 +56,7 @@ def names(files):
 
 def run_grid(address):
     with mirrored(Path(address)) as (folder, mirror):
-        return reproduce.reproduce("table2", CHOICE, folder, mirror=mirror).records["table2"]
+        return reproduce.reproduce("table2", SCOPE, folder, mirror=mirror).records["table2"]
 
 
 def test_addresses_survive_a_path():
@@ -117,7 +117,7 @@ def test_a_manifest_is_never_newer_than_the_states_beside_it(memory, tmp_path, m
 
 
 def test_a_grid_in_memory_is_that_of_a_folder_and_is_never_run_twice(memory, tmp_path, gradsieve, monkeypatch):
-    plain = reproduce.reproduce("table2", CHOICE, tmp_path / "grid").records["table2"]
+    plain = reproduce.reproduce("table2", SCOPE, tmp_path / "grid").records["table2"]
     assert [record["last10_mean"] for record in run_grid("memory://grid")] == [each["last10_mean"] for each in plain]
     local = {
         path.relative_to(tmp_path / "grid").as_posix() for path in (tmp_path / "grid").rglob("*") if path.is_file()
@@ -136,8 +136,8 @@ def test_a_grid_in_memory_is_that_of_a_folder_and_is_never_run_twice(memory, tmp
 def test_a_grid_that_is_killed_goes_on_from_its_copy_elsewhere(tmp_path, monkeypatch):
     remote = tmp_path / "remote"
     address = f"file://{remote}"
-    lines = Path(__file__).read_text().split("CHOICE = ", 1)[1].split("\n)\n", 1)[0]
-    (tmp_path / "tests_choice.py").write_text(f"from gradsieve.experiments.grid import Choice\nCHOICE = {lines}\n)\n")
+    lines = Path(__file__).read_text().split("SCOPE = ", 1)[1].split("\n)\n", 1)[0]
+    (tmp_path / "tests_scope.py").write_text(f"from gradsieve.experiments.grid import Scope\nSCOPE = {lines}\n)\n")
     (tmp_path / "killed.py").write_text(KILLED)
     environment = {**os.environ, "TMPDIR": str(tmp_path)}  # killed, it leaves what it has there
     process = subprocess.Popen([sys.executable, "killed.py", address], cwd=tmp_path, env=environment)
@@ -164,7 +164,7 @@ def test_a_grid_that_is_killed_goes_on_from_its_copy_elsewhere(tmp_path, monkeyp
     assert begun[0], "the run that was killed began from a state"
     assert [path.stat().st_mtime_ns for path in remote.glob("runs/*/*/result.json")][: len(finished)] == finished
     assert not any(path.is_file() for path in remote.glob("runs/*/*/state/*"))
-    for cell in reproduce.plan("table2", CHOICE, remote):
+    for cell in reproduce.plan("table2", SCOPE, remote):
         alone = train(cell.run, tmp_path / cell.method).summary
         there = read_folder(cell_path(remote, cell))
         assert there.result()["weights_sha256"] == alone["weights_sha256"]
@@ -208,12 +208,12 @@ def test_what_a_service_raises_is_one_error(memory, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "put_file", refuse)
     with pytest.raises(RunFolderError, match=r"memory://grid cannot be read or written \(Access Denied\)"):
         run_grid("memory://grid")
-    run = reproduce.plan("table2", CHOICE, tmp_path)[0].run
+    run = reproduce.plan("table2", SCOPE, tmp_path)[0].run
     outcome = workers.attempt(workers.Task(run, tmp_path, Remote("memory://grid")))
     assert outcome.kind == "error"
 
 
 def test_features_need_a_folder(memory):
     with mirrored(Path("memory://grid")) as (folder, mirror), pytest.raises(RunFolderError, match="CelebA's features"):
-        reproduce.reproduce("table1", Choice(), folder, mirror=mirror)
+        reproduce.reproduce("table1", Scope(), folder, mirror=mirror)
     assert not names(memory)

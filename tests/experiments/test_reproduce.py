@@ -17,14 +17,14 @@ import torch
 from gradsieve.errors import CheckpointError, GradsieveError, InputError, RunFolderError
 from gradsieve.experiments import features, reproduce
 from gradsieve.experiments.features import FeatureSettings
-from gradsieve.experiments.grid import Choice, cell_path
+from gradsieve.experiments.grid import Scope, cell_path
 from gradsieve.experiments.watch import LiveTable, Watch
 from gradsieve.experiments.workers import Outcome, Task, run_in_workers
 from gradsieve.training.folder import read_folder
 from gradsieve.training.loop import train
 from gradsieve.training.run import make_run
 
-DIGITS = Choice(
+DIGITS = Scope(
     data="digits",
     rows=("sym-40",),
     methods=("spl", "prl-l"),
@@ -48,7 +48,7 @@ def outcome(path):
 
 
 def choose(**changes):
-    return Choice(**{**DIGITS.__dict__, **changes})
+    return Scope(**{**DIGITS.__dict__, **changes})
 
 
 def test_a_grid_is_run_once_and_grows(tmp_path, capsys):
@@ -93,8 +93,8 @@ def test_a_grid_is_run_once_and_grows(tmp_path, capsys):
 def test_cifar_from_its_binary_files(cifar, tmp_path):
     """Rows of the paper have its figure beside ours; equal runs of two experiments are run once."""
     options = {"model_options": {"width": 0.03}, "data_dir": str(cifar), "epochs": 1, "device": "cpu", "seeds": (1,)}
-    choice = Choice(rows=("CF10-pf-45",), methods=("co-prl-l",), **options)
-    (record,) = reproduce.reproduce("table2", choice, tmp_path).records["table2"]
+    scope = Scope(rows=("CF10-pf-45",), methods=("co-prl-l",), **options)
+    (record,) = reproduce.reproduce("table2", scope, tmp_path).records["table2"]
     assert "| CF10-pf-45 | paper | 73.78±0.17 |" in (tmp_path / "table2.md").read_text()
     assert record["command"].startswith(
         "gradsieve train --data cifar10 --data-dir DIR --corruption pairflip --rate 0.45"
@@ -105,7 +105,7 @@ def test_cifar_from_its_binary_files(cifar, tmp_path):
         def started(self, cell):
             seen.append(cell.variant)
 
-    cells = reproduce.plan("table3", choice, tmp_path)
+    cells = reproduce.plan("table3", scope, tmp_path)
     reproduce.run_cells(cells, tmp_path, jobs=1, watch=Seen(cells, tmp_path, 1, "cpu"))
     assert seen == ["eps-0.10", "eps-0.05", "eps+0.05", "eps+0.10"]
 
@@ -114,29 +114,29 @@ def test_the_folder_of_the_data_may_be_spelled_otherwise(cifar, tmp_path, monkey
     monkeypatch.chdir(cifar.parent)
     chosen = {"rows": ("CF10-pf-45",), "methods": ("spl",), "seeds": (1,)}
     whole, short = (
-        reproduce.plan("table2", Choice(data_dir=folder, **chosen), tmp_path) for folder in (str(cifar), cifar.name)
+        reproduce.plan("table2", Scope(data_dir=folder, **chosen), tmp_path) for folder in (str(cifar), cifar.name)
     )
     assert whole == short
 
 
 def test_table4_tells_seconds_and_ratios(cifar, tmp_path):
-    choice = Choice(
+    scope = Scope(
         methods=("standard", "prl-l"), model_options={"width": 0.03}, data_dir=str(cifar), device="cpu", epochs=2
     )
-    records = reproduce.reproduce("table4", choice, tmp_path).records["table4"]
+    records = reproduce.reproduce("table4", scope, tmp_path).records["table4"]
     assert all(record["epoch_seconds"] > 0 for record in records)
     page = (tmp_path / "table4.md").read_text()
     assert "|  | paper, ratio | 1.00 | 1.48 |" in page
     assert re.search(r"\|  \| gradsieve, ratio \| 1\.00 \| \d+\.\d\d \|", page)
     with pytest.raises(InputError, match="measures time"):
-        reproduce.reproduce("table4", choice, tmp_path, jobs=2)
+        reproduce.reproduce("table4", scope, tmp_path, jobs=2)
 
 
 def test_table1_makes_its_features_first(write_faces, tmp_path, monkeypatch):
     small = FeatureSettings(size=16, width=0.1, batch_size=16, epochs=1)
     monkeypatch.setattr(features, "FeatureSettings", lambda: small)
     faces, out = write_faces(tmp_path / "celeba"), tmp_path / "grid"
-    choice = Choice(
+    scope = Scope(
         rows=("linadv-30", "clean"),
         methods=("prl-l",),
         seeds=(1,),
@@ -145,13 +145,13 @@ def test_table1_makes_its_features_first(write_faces, tmp_path, monkeypatch):
         model_options={"hidden": [8]},
         device="cpu",
     )
-    records = reproduce.reproduce("table1", choice, out).records["table1"]
+    records = reproduce.reproduce("table1", scope, out).records["table1"]
     assert [(record["row"], record["method"]) for record in records] == [("linadv-30", "prl-l"), ("clean", "standard")]
     page = (out / "table1.md").read_text()
     assert "| clean | gradsieve |" in page
     assert "2 epochs, hidden=[8], 60/20/40 images instead of CelebA's (set by hand)" in page
     faces.rename(tmp_path / "elsewhere")  # finished runs need neither images nor features
-    assert reproduce.reproduce("table1", choice, out).records["table1"] == records
+    assert reproduce.reproduce("table1", scope, out).records["table1"] == records
 
 
 # Killed, interrupted, out of disk.
@@ -200,8 +200,8 @@ def is_in_use(path):
 
 def test_a_killed_grid_goes_on_to_the_same_bits(tmp_path):
     """Its worker notices that it is gone, saves what it is at and leaves."""
-    out, choice = tmp_path / "grid", choose(methods=("prl-l",), seeds=(1,), epochs=LONG)
-    (cell,) = reproduce.plan("table2", choice, out)
+    out, scope = tmp_path / "grid", choose(methods=("prl-l",), seeds=(1,), epochs=LONG)
+    (cell,) = reproduce.plan("table2", scope, out)
     path = cell_path(out, cell)
     process = start(out)
     wait_for(lambda: begun(out) == 1)
@@ -209,7 +209,7 @@ def test_a_killed_grid_goes_on_to_the_same_bits(tmp_path):
     process.wait()
     wait_for(lambda: read_folder(path).finished or read_folder(path).states())
     wait_for(lambda: not is_in_use(path))
-    reproduce.reproduce("table2", choice, out)
+    reproduce.reproduce("table2", scope, out)
     train(cell.run, tmp_path / "undisturbed")
     assert outcome(path) == outcome(tmp_path / "undisturbed")
 
@@ -217,7 +217,7 @@ def test_a_killed_grid_goes_on_to_the_same_bits(tmp_path):
 @pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
 def test_an_interrupted_grid_leaves_states_to_go_on_from(tmp_path, jobs, number):
     """Ctrl-C, or the end of a time limit, with the runs in this process or in others."""
-    choice = choose(seeds=(1,), epochs=4000)
+    scope = choose(seeds=(1,), epochs=4000)
 
     def interrupt():
         wait_for(lambda: begun(tmp_path) == jobs)
@@ -225,7 +225,7 @@ def test_an_interrupted_grid_leaves_states_to_go_on_from(tmp_path, jobs, number)
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        reproduce.reproduce("table2", choice, tmp_path, jobs=jobs)
+        reproduce.reproduce("table2", scope, tmp_path, jobs=jobs)
     folders = [read_folder(path.parent) for path in tmp_path.rglob("config.json")]
     assert [len(folder.states()) for folder in folders] == [1] * jobs
     assert not any(folder.finished for folder in folders)
@@ -296,7 +296,7 @@ def test_the_folder_of_another_grid_is_refused(tmp_path):
 def test_a_grid_that_never_ran_does_not_hold_its_folder(tmp_path):
     """As after data that was not there."""
     with pytest.raises(InputError, match="gradsieve data fetch cifar10"):
-        reproduce.reproduce("table2", Choice(rows=("CF10-pf-45",), device="cpu"), tmp_path / "grid")
+        reproduce.reproduce("table2", Scope(rows=("CF10-pf-45",), device="cpu"), tmp_path / "grid")
     assert (tmp_path / "grid" / "grid.json").exists()
     reproduce.dry_run("table2", DIGITS, tmp_path / "grid")
     reproduce.claim(tmp_path / "grid", DIGITS)
@@ -314,9 +314,9 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 
 def test_missing_data_and_options_are_found_before_the_first_run(tmp_path):
-    choice = Choice(rows=("CF10-pf-45",), data_dir=str(tmp_path), device="cpu")
+    scope = Scope(rows=("CF10-pf-45",), data_dir=str(tmp_path), device="cpu")
     with pytest.raises(InputError, match="cifar10: there is no data_batch_1"):
-        reproduce.reproduce("table2", choice, tmp_path / "a")
+        reproduce.reproduce("table2", scope, tmp_path / "a")
     with pytest.raises(InputError, match="passes"):
         reproduce.reproduce("passes", choose(methods=("spl", "decouple")), tmp_path / "b")
     with pytest.raises(InputError, match="no mlp option 'width'"):

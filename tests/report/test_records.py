@@ -9,7 +9,7 @@ import pytest
 
 from gradsieve.cli import main
 from gradsieve.errors import InputError
-from gradsieve.experiments.grid import Choice, make_cells
+from gradsieve.experiments.grid import Scope, make_cells
 from gradsieve.report.publish import publish
 from gradsieve.report.records import (
     epoch_seconds,
@@ -22,7 +22,7 @@ from gradsieve.report.records import (
 )
 from gradsieve.training import loop
 
-(CELL,) = make_cells("table2", Choice(rows=("CF10-pf-45",), methods=("prl-l",), seeds=(3,)))
+(CELL,) = make_cells("table2", Scope(rows=("CF10-pf-45",), methods=("prl-l",), seeds=(3,)))
 
 
 def summary(**changes):
@@ -67,18 +67,18 @@ def test_what_is_not_a_number_becomes_null():
 def test_the_first_epoch_does_not_count_as_time():
     assert epoch_seconds([9.0, 11.0, 14.0, 16.0]) == 2.0
     assert epoch_seconds([9.0]) == 9.0
-    (timed,) = make_cells("table4", Choice(methods=("standard",)))
+    (timed,) = make_cells("table4", Scope(methods=("standard",)))
     assert make_record(timed, summary(), HISTORY)["epoch_seconds"] == 2.5
 
 
 CELLS = [
-    *make_cells("table2", Choice(rows=("CF100-pf-45",), seeds=(4,), preset="proper", data_dir="here")),
-    *make_cells("table3", Choice(rows=("CF10-sym-70",), seeds=(1,), data_dir="here")),
-    *make_cells("passes", Choice(rows=("CF10-pf-45",), seeds=(1,), data_dir="here")),
-    *make_cells("no-batchnorm", Choice(rows=("CF10-pf-45",), seeds=(1,), data_dir="here")),
-    *make_cells("table4", Choice(data_dir="here")),
-    *make_cells("table1", Choice(rows=("clean", "mixture-40"), seeds=(1,), data_dir="here")),
-    *make_cells("table2", Choice(data="digits", seeds=(1,), epochs=3, model_options={"hidden": [8, 8]})),
+    *make_cells("table2", Scope(rows=("CF100-pf-45",), seeds=(4,), preset="proper", data_dir="here")),
+    *make_cells("table3", Scope(rows=("CF10-sym-70",), seeds=(1,), data_dir="here")),
+    *make_cells("passes", Scope(rows=("CF10-pf-45",), seeds=(1,), data_dir="here")),
+    *make_cells("no-batchnorm", Scope(rows=("CF10-pf-45",), seeds=(1,), data_dir="here")),
+    *make_cells("table4", Scope(data_dir="here")),
+    *make_cells("table1", Scope(rows=("clean", "mixture-40"), seeds=(1,), data_dir="here")),
+    *make_cells("table2", Scope(data="digits", seeds=(1,), epochs=3, model_options={"hidden": [8, 8]})),
 ]
 
 
@@ -132,7 +132,7 @@ def test_a_run_of_one_table_is_published_in_every_table_that_has_it(tmp_path):
     """Half of the ablation are runs of Table 2: neither is run twice, whichever came first."""
 
     def record_of(name, **chosen):
-        (cell,) = make_cells(name, Choice(rows=("CF10-pf-45",), seeds=(3,), data_dir="somewhere", **chosen))
+        (cell,) = make_cells(name, Scope(rows=("CF10-pf-45",), seeds=(3,), data_dir="somewhere", **chosen))
         return make_record(cell, summary(), HISTORY)
 
     plain, other = record_of("table2", methods=("spl",)), record_of("passes", methods=("spl",), variants=("reforward",))
@@ -155,7 +155,7 @@ def test_the_same_figure_again_may_add_what_was_not_known():
 def test_a_model_set_by_hand_is_another_run():
     """A network of half the width must not stand as, or against, a figure of the paper's network."""
     (narrow,) = make_cells(
-        "table2", Choice(rows=(CELL.row,), methods=("prl-l",), seeds=(3,), model_options={"width": 0.5})
+        "table2", Scope(rows=(CELL.row,), methods=("prl-l",), seeds=(3,), model_options={"width": 0.5})
     )
     record = make_record(narrow, summary(last10_mean=0.6), HISTORY)
     assert record["model_options"] == {"width": 0.5}
@@ -163,7 +163,7 @@ def test_a_model_set_by_hand_is_another_run():
 
 
 def test_records_lie_as_in_the_table():
-    chosen = Choice(rows=("CF10-pf-45", "CF10-sym-30"), methods=("co-prl-l", "sever", "spl"), seeds=(2, 1))
+    chosen = Scope(rows=("CF10-pf-45", "CF10-sym-30"), methods=("co-prl-l", "sever", "spl"), seeds=(2, 1))
     cells = make_cells("table2", chosen)
     records = [make_record(replace(cell), summary(), HISTORY) for cell in cells]
     other = {**RECORD, "row": "digits-sym-40"}

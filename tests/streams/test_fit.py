@@ -174,7 +174,7 @@ def test_the_most_suspicious_rows_are_those_of_a_stable_sort():
 
 
 def test_the_share_to_drop_is_chosen_by_the_sample_and_kept_by_a_fit_that_goes_on(shards, tmp_path, monkeypatch):
-    monkeypatch.setattr(stream_fit, "VOTERS", 1000)
+    monkeypatch.setattr(stream_fit, "ASKED_ROWS", 1000)
     monkeypatch.setattr(electorate, "MOST_PARTS", 1)
     with pytest.raises(Interrupted, match="stopped in epoch 2"):
         fit(shards, tmp_path / "m", drop_rate="auto", epochs=2, tell=lambda record: os.kill(os.getpid(), signal.SIGINT))

@@ -35,13 +35,13 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """A table or figure of the paper: run what is not finished yet, and set ours beside theirs."""
-    from gradsieve.experiments.grid import Choice, read_seeds
+    from gradsieve.experiments.grid import Scope, read_seeds
     from gradsieve.experiments.grid_folder import default_folder
     from gradsieve.experiments.ray_pool import read_cluster
     from gradsieve.experiments.remote_folder import mirrored
     from gradsieve.experiments.reproduce import dry_run, reproduce
 
-    choice = Choice(
+    scope = Scope(
         rows=listed(rows),
         methods=listed(methods),
         variants=listed(variants),
@@ -54,15 +54,15 @@ def reproduce(
         device=device,
     )
     where = read_cluster(cluster, gpus_per_run) if cluster else None
-    with mirrored(out or default_folder(choice)) as (folder, mirror):
+    with mirrored(out or default_folder(scope)) as (folder, mirror):
         place = folder if mirror is None else mirror.remote.url
         if is_dry:
-            plan = dry_run(experiment, choice, folder, jobs, where)
+            plan = dry_run(experiment, scope, folder, jobs, where)
             typer.echo(json.dumps(plan.to_json(), indent=1) if as_json else "\n".join(plan.lines()))
             return
         given: dict[str, Any] = {"jobs": jobs, "show": not as_json, "cluster": where, "mirror": mirror}
         try:
-            records, failures = reproduce(experiment, choice, folder, **given)
+            records, failures = reproduce(experiment, scope, folder, **given)
         except KeyboardInterrupt:
             note(f"stopped. What is finished is in {place}; the same command goes on from there.")
             raise typer.Exit(130) from None

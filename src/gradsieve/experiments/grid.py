@@ -22,7 +22,7 @@ ROW = re.compile(r"(?:(CF100?)-)?([a-z]+)-([1-9]\d?)")
 
 
 @dataclass(frozen=True)
-class Choice:
+class Scope:
     """How much of an experiment to run, and how; where nothing is said, all of it and as the paper does."""
 
     rows: tuple[str, ...] = ()
@@ -64,37 +64,37 @@ class Row(NamedTuple):
     rate: float
 
 
-def make_cells(name: str, choice: Choice) -> list[Cell]:
+def make_cells(name: str, scope: Scope) -> list[Cell]:
     """Every run of the experiment that was chosen, one seed after another: breadth first."""
-    parts = list(chosen_parts(parts_of(name), choice))
+    parts = list(chosen_parts(parts_of(name), scope))
     cells = [cell for part, narrowed in parts for cell in part_cells(part, narrowed)]
     if not cells:
-        chosen = ", ".join((*choice.rows, *choice.methods, *choice.variants))
+        chosen = ", ".join((*scope.rows, *scope.methods, *scope.variants))
         raise InputError(f"No run of {name} has all that was chosen: {chosen}. Choose less at once.")
     return sorted(cells, key=lambda cell: cell.seed)  # stable: within a seed the order stays
 
 
-def chosen_parts(parts: list[Experiment], choice: Choice) -> Iterator[tuple[Experiment, Choice]]:
+def chosen_parts(parts: list[Experiment], scope: Scope) -> Iterator[tuple[Experiment, Scope]]:
     """The tables that have a chosen row and method, each with those that are its own and each of these once."""
-    if choice.data is not None:
-        require_fit("data set", choice.data, DATASETS, parts)
-        parts = [part for part in parts if part.task in DATASETS[choice.data].tasks]
-    for row in choice.rows:
-        if choice.data is not None:
-            require_fit("corruption", row_of(row, parts[0], choice.data).corruption, CORRUPTIONS, parts)
+    if scope.data is not None:
+        require_fit("data set", scope.data, DATASETS, parts)
+        parts = [part for part in parts if part.task in DATASETS[scope.data].tasks]
+    for row in scope.rows:
+        if scope.data is not None:
+            require_fit("corruption", row_of(row, parts[0], scope.data).corruption, CORRUPTIONS, parts)
         elif not any(row in part.rows for part in parts):
             raise InputError(unknown("row", row, dict.fromkeys(row for part in parts for row in part.rows)))
-    for method in choice.methods:
+    for method in scope.methods:
         require_fit("method", method, METHODS, parts)
     variants = {variant.name: variant for part in parts for variant in part.variants if variant.name}
-    for name in choice.variants:
+    for name in scope.variants:
         if name not in variants:
             raise InputError(unknown("variant", name, variants))
     for part in parts:
-        rows = tuple(row for row in dict.fromkeys(choice.rows) if has_row(part, row, choice.data))
-        methods = tuple(name for name in dict.fromkeys(choice.methods) if part.task in METHODS[name].tasks)
-        if bool(rows) == bool(choice.rows) and bool(methods) == bool(choice.methods):
-            yield part, replace(choice, rows=rows, methods=methods)
+        rows = tuple(row for row in dict.fromkeys(scope.rows) if has_row(part, row, scope.data))
+        methods = tuple(name for name in dict.fromkeys(scope.methods) if part.task in METHODS[name].tasks)
+        if bool(rows) == bool(scope.rows) and bool(methods) == bool(scope.methods):
+            yield part, replace(scope, rows=rows, methods=methods)
 
 
 def require_fit(kind: str, name: str, table: Mapping[str, Any], parts: Sequence[Experiment]) -> None:
@@ -116,30 +116,30 @@ def has_row(experiment: Experiment, row: str, data: str | None) -> bool:
     return experiment.task in CORRUPTIONS[row_of(row, experiment, data).corruption].tasks
 
 
-def part_cells(experiment: Experiment, choice: Choice) -> Iterator[Cell]:
+def part_cells(experiment: Experiment, scope: Scope) -> Iterator[Cell]:
     """The runs of one table."""
-    default = dict.fromkeys(bare(row) if choice.data else row for row in experiment.rows)
-    rows = [row_of(name, experiment, choice.data) for name in choice.rows or default]
-    for seed in choice.seeds or range(1, experiment.seeds + 1):
+    default = dict.fromkeys(bare(row) if scope.data else row for row in experiment.rows)
+    rows = [row_of(name, experiment, scope.data) for name in scope.rows or default]
+    for seed in scope.seeds or range(1, experiment.seeds + 1):
         for row in rows:
             # Without corruption nothing is dropped: every method would be plain training.
-            methods = ("standard",) if row.corruption == "none" else choice.methods or experiment.methods
+            methods = ("standard",) if row.corruption == "none" else scope.methods or experiment.methods
             for method in methods:
                 for variant in experiment.variants:
-                    if choice.variants and variant.name not in choice.variants:
+                    if scope.variants and variant.name not in scope.variants:
                         continue
-                    yield make_cell(experiment, row, method, variant, seed, choice)
+                    yield make_cell(experiment, row, method, variant, seed, scope)
 
 
-def make_cell(experiment: Experiment, row: Row, method: str, variant: Variant, seed: int, choice: Choice) -> Cell:
+def make_cell(experiment: Experiment, row: Row, method: str, variant: Variant, seed: int, scope: Scope) -> Cell:
     """One run. Its folder is named by what it is, so that an experiment finds the plain runs of another."""
-    plain = variant_run(row, method, Variant(), seed, choice)
-    run = variant_run(row, method, variant, seed, choice, experiment.epochs)
+    plain = variant_run(row, method, Variant(), seed, scope)
+    run = variant_run(row, method, variant, seed, scope, experiment.epochs)
     if spelled_out(run) == spelled_out(plain):
         run = plain
     tag = "" if run == plain else f"-{variant.name}"
     folder = f"{row.name}/{method}{tag}-seed{seed}".replace(":", ".")
-    return Cell(experiment.name, row.name, method, variant.name, seed, run, folder, choice.model_options)
+    return Cell(experiment.name, row.name, method, variant.name, seed, run, folder, scope.model_options)
 
 
 def spelled_out(run: Run) -> Run:
@@ -148,7 +148,7 @@ def spelled_out(run: Run) -> Run:
     return replace(run, method_options={**options, **run.method_options})
 
 
-def variant_run(row: Row, method: str, variant: Variant, seed: int, choice: Choice, epochs: int | None = None) -> Run:
+def variant_run(row: Row, method: str, variant: Variant, seed: int, scope: Scope, epochs: int | None = None) -> Run:
     """The run of a method on a row."""
     drop_rate = round(row.rate + variant.drop_more, 6)  # 0.45 + 0.1 is not 0.55 in floats
     return make_run(
@@ -157,14 +157,14 @@ def variant_run(row: Row, method: str, variant: Variant, seed: int, choice: Choi
         corruption=row.corruption,
         rate=row.rate,
         drop_rate=drop_rate,
-        preset=choice.preset,
+        preset=scope.preset,
         seed=seed,
         method_options=variant.method_options,
-        model_options={**variant.model_options, **choice.model_options},
-        epochs=epochs if choice.epochs is None else choice.epochs,
+        model_options={**variant.model_options, **scope.model_options},
+        epochs=epochs if scope.epochs is None else scope.epochs,
         ramp=variant.ramp,
-        data_dir=choice.data_dir,
-        device=choice.device,
+        data_dir=scope.data_dir,
+        device=scope.device,
         compile="shared",
     )
 

@@ -16,8 +16,9 @@ from typing import Any
 from gradsieve.errors import MissingExtraError, RunFolderError
 from gradsieve.experiments.experiment import FEATURES, PARTS
 from gradsieve.experiments.features import other_images
-from gradsieve.experiments.grid import Cell, Choice, cell_path
+from gradsieve.experiments.grid import Cell, Scope, cell_path
 from gradsieve.experiments.remote_folder import is_address
+from gradsieve.ranks.together import differences
 from gradsieve.report.records import Record, in_order, make_record, merge, read_records, write_records
 from gradsieve.report.results_table import draw_records, report_page
 from gradsieve.training.files import read_json, write_json, write_whole
@@ -28,18 +29,18 @@ BARE = {GRID, f"{GRID}.part"}  # all that a grid leaves which ended before its f
 ELSEWHERE = ("data_dir", "device")  # settings of a run that do not decide its outcome
 
 
-def claim(out: Path, choice: Choice) -> None:
+def claim(out: Path, scope: Scope) -> None:
     """Make the folder, or see that it belongs to this grid."""
-    if is_ours(out, choice):
+    if is_ours(out, scope):
         return
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{out} cannot be made ({error.strerror}). Choose another --out.") from error
-    write_json(out / GRID, in_common(choice))
+    write_json(out / GRID, in_common(scope))
 
 
-def is_ours(out: Path, choice: Choice) -> bool:
+def is_ours(out: Path, scope: Scope) -> bool:
     """Whether the folder is this grid's already; False where it is free, an error where it is not."""
     if is_address(out):
         raise RunFolderError(f"{out} is an address and not a folder: work on a copy of it (remote_folder.mirrored).")
@@ -53,33 +54,31 @@ def is_ours(out: Path, choice: Choice) -> bool:
         return False
     if GRID not in names:
         raise RunFolderError(f"{out} is not empty and not the folder of a grid. Choose another --out.")
-    differing = differences(read_json(out / GRID), in_common(choice))
+    differing = settings_of_another(read_json(out / GRID), in_common(scope))
     if differing:
         raise RunFolderError(f"{out} holds another grid ({differing}). Choose another --out.")
     return True
 
 
-def differences(theirs: Any, ours: Mapping[str, Any]) -> str:
-    """Where two settings differ, in words."""
+def settings_of_another(theirs: Any, ours: Mapping[str, Any]) -> str:
+    """Where a file's settings are not ours, in words."""
     theirs = theirs if isinstance(theirs, dict) else {}
-    return "; ".join(
-        f"{name} is {theirs.get(name)!r} there, {ours[name]!r} here" for name in ours if theirs.get(name) != ours[name]
-    )
+    return differences({name: theirs.get(name) for name in ours}, ours)
 
 
-def default_folder(choice: Choice) -> Path:
+def default_folder(scope: Scope) -> Path:
     """A name that says what is in it."""
-    length = None if choice.epochs is None else f"{choice.epochs}-epochs"
-    return Path("runs") / "-".join(filter(None, ("grid", choice.data, choice.preset, length))).replace(":", ".")
+    length = None if scope.epochs is None else f"{scope.epochs}-epochs"
+    return Path("runs") / "-".join(filter(None, ("grid", scope.data, scope.preset, length))).replace(":", ".")
 
 
-def in_common(choice: Choice) -> dict[str, Any]:
+def in_common(scope: Scope) -> dict[str, Any]:
     """What all runs of a grid share."""
     return {
-        "preset": choice.preset,
-        "epochs": choice.epochs,
-        "data": choice.data,
-        "model_options": dict(choice.model_options),
+        "preset": scope.preset,
+        "epochs": scope.epochs,
+        "data": scope.data,
+        "model_options": dict(scope.model_options),
     }
 
 
@@ -92,7 +91,7 @@ def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
     ours = cell.run.to_json()
     # A setting that did not exist when the run was made had the value that is the default now.
     theirs = {each.name: each.default for each in fields(cell.run) if each.default is not MISSING} | result["run"]
-    differing = differences(theirs, {name: value for name, value in ours.items() if name not in ELSEWHERE})
+    differing = settings_of_another(theirs, {name: value for name, value in ours.items() if name not in ELSEWHERE})
     if differing:
         raise RunFolderError(f"{folder.path} holds another run ({differing}). Choose another --out.")
     return result

@@ -19,7 +19,7 @@ from gradsieve.errors import GradsieveError, InputError, RunFolderError
 from gradsieve.experiments.estimate import Estimate, estimate, in_words
 from gradsieve.experiments.experiment import EXPERIMENTS, FEATURES, PARTS
 from gradsieve.experiments.features import ensure_features
-from gradsieve.experiments.grid import Cell, Choice, cell_path, make_cells, run_folder
+from gradsieve.experiments.grid import Cell, Scope, cell_path, make_cells, run_folder
 from gradsieve.experiments.grid_folder import claim, is_ours, result_of, write_reports
 from gradsieve.experiments.ray_pool import Cluster, run_on_ray
 from gradsieve.experiments.remote_folder import Mirror, fetch_run, is_report
@@ -42,7 +42,7 @@ class Reproduced(NamedTuple):
 
 def reproduce(
     name: str,
-    choice: Choice,
+    scope: Scope,
     out: Path,
     *,
     jobs: int | None = None,
@@ -57,11 +57,11 @@ def reproduce(
     address ``out`` is a copy (``remote_folder.mirrored``).
     """
     check_jobs(name, jobs, cluster)
-    cells = plan(name, choice, out)
-    device = choose_device(choice.device).type
+    cells = plan(name, scope, out)
+    device = choose_device(scope.device).type
     if mirror is not None:
         check_mirrored(cells, mirror)
-    claim(out, choice)
+    claim(out, scope)
     if mirror is not None:
         mirror.push(is_report)  # nobody else takes it, and that it can be written to is known before the first run
     watch = make_watch(show)(cells, out, jobs or 1, device)
@@ -69,7 +69,7 @@ def reproduce(
         with sigterm_as_ctrl_c(), watch:
             left = [cell for cell in cells if result_of(cell, out) is None]
             if any(cell.run.data == FEATURES for cell in left):
-                ensure_features(choice.data_dir, out / "features", choice.device, watch.say)
+                ensure_features(scope.data_dir, out / "features", scope.device, watch.say)
             check_cells(left)
             failures = run_cells(cells, out, jobs=jobs, watch=watch, cluster=cluster, mirror=mirror)
     finally:
@@ -77,7 +77,7 @@ def reproduce(
     return Reproduced(records, failures)
 
 
-def plan(name: str, choice: Choice, out: Path) -> list[Cell]:
+def plan(name: str, scope: Scope, out: Path) -> list[Cell]:
     """The runs, each with the folder where its data is, or will be: spelled in full, so that a begun run is found."""
     features = str((out / "features").resolve())
 
@@ -85,7 +85,7 @@ def plan(name: str, choice: Choice, out: Path) -> list[Cell]:
         given = cell.run.data_dir and str(Path(cell.run.data_dir).resolve())
         return replace(cell, run=replace(cell.run, data_dir=features if cell.run.data == FEATURES else given))
 
-    return [with_folder(cell) for cell in make_cells(name, choice)]
+    return [with_folder(cell) for cell in make_cells(name, scope)]
 
 
 def check_cells(cells: Sequence[Cell]) -> None:
@@ -178,7 +178,7 @@ def check_jobs(name: str, jobs: int | None, cluster: Cluster | None = None) -> N
         raise InputError(f"{name} measures time, which runs beside each other would take from each other: --jobs 1.")
 
 
-class Plan(NamedTuple):
+class DryRun(NamedTuple):
     """A grid before it runs."""
 
     cells: list[Cell]
@@ -218,16 +218,16 @@ class Plan(NamedTuple):
             yield f"{runs}; about {in_words(self.seconds)} with --jobs {self.jobs}{together}, by {self.expected.basis}."
 
 
-def dry_run(name: str, choice: Choice, out: Path, jobs: int | None = None, cluster: Cluster | None = None) -> Plan:
+def dry_run(name: str, scope: Scope, out: Path, jobs: int | None = None, cluster: Cluster | None = None) -> DryRun:
     """What would be run, and how long that will take."""
     check_jobs(name, jobs, cluster)
-    cells = plan(name, choice, out)
-    is_ours(out, choice)  # raises where it is another's
+    cells = plan(name, scope, out)
+    is_ours(out, scope)  # raises where it is another's
     results = [(cell, result_of(cell, out)) for cell in cells]
     left = [cell for cell, result in results if result is None]
     finished = [(cell, result["seconds"]) for cell, result in results if result is not None]
     makes_features = any(cell.run.data == FEATURES for cell in left) and not (out / "features" / ABOUT).exists()
-    return Plan(cells, left, estimate(left, finished, choose_device(choice.device).type), jobs or 1, makes_features)
+    return DryRun(cells, left, estimate(left, finished, choose_device(scope.device).type), jobs or 1, makes_features)
 
 
 @contextmanager

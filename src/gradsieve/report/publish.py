@@ -8,7 +8,7 @@ from typing import Any
 
 from gradsieve.errors import InputError
 from gradsieve.experiments.experiment import EXPERIMENTS
-from gradsieve.experiments.grid import Choice, make_cells
+from gradsieve.experiments.grid import Scope, make_cells
 from gradsieve.report.records import Record, departures, in_order, key, merge, read_records, write_records
 
 Place = tuple[Any, ...]  # what `key` gives
@@ -62,9 +62,7 @@ def runs_beside(name: str, records: Sequence[Record]) -> dict[Place, Place]:
         if row not in EXPERIMENTS[name].rows or "images" in record:
             continue
         options = record.get("model_options", {})
-        for cell in make_cells(
-            name, Choice((row,), seeds=(seed,), preset=preset, epochs=epochs, model_options=options)
-        ):
+        for cell in make_cells(name, Scope((row,), seeds=(seed,), preset=preset, epochs=epochs, model_options=options)):
             alike = (preset, epochs, departures(record))
             found[(row, cell.method, cell.variant, seed, *alike)] = (cell.folder, *alike)
     return found

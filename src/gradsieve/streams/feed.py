@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradsieve.streams.order import Window, epoch_groups, window_order, window_size, windows
-from gradsieve.streams.reading import Encoder, Part, joined, read_slice
+from gradsieve.streams.reading import Encoded, Encoder, joined, read_slice
 from gradsieve.streams.shards import Reader, Shards
 from gradsieve.training.feed import Batch
 
@@ -31,7 +31,7 @@ class Stretch:
     """Rows of a window that wait for their batch, in the order of the epoch."""
 
     window: int
-    part: Part
+    part: Encoded
     order: Tensor
     done: int
     bad_before: int
@@ -77,11 +77,11 @@ class BlockFeed:
                 )
         self.bad = bad
 
-    def read_ahead(self, plan: list[Window], first: int) -> Iterator[tuple[int, Part]]:
+    def read_ahead(self, plan: list[Window], first: int) -> Iterator[tuple[int, Encoded]]:
         """The windows from ``first`` on; the next one is read while this one is trained on."""
         reader = Reader(self.shards, self.encoder.names)
 
-        def read(window: Window) -> Part:
+        def read(window: Window) -> Encoded:
             return joined([self.encoder.part(read_slice(reader, part)) for part in window])
 
         with ThreadPoolExecutor(1) as thread:
@@ -97,12 +97,12 @@ class BlockFeed:
 
 def draw(waiting: deque[Stretch], size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The first ``size`` rows that wait; they wait no longer."""
-    drawn: list[Part] = []
+    drawn: list[Encoded] = []
     while size:
         stretch = waiting.popleft()
         count = min(size, stretch.left)
         rows = stretch.order[stretch.done : stretch.done + count]
-        drawn.append(Part(stretch.part.rows[rows], stretch.part.inputs[rows], stretch.part.targets[rows]))
+        drawn.append(Encoded(stretch.part.rows[rows], stretch.part.inputs[rows], stretch.part.targets[rows]))
         size -= count
         if count < stretch.left:
             waiting.appendleft(replace(stretch, done=stretch.done + count))

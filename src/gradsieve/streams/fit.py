@@ -35,7 +35,7 @@ from gradsieve.ranks.together import differences
 from gradsieve.registry import unknown
 from gradsieve.selection import keep_first
 from gradsieve.streams.feed import BlockFeed
-from gradsieve.streams.reading import Encoder, Part
+from gradsieve.streams.reading import Encoded, Encoder
 from gradsieve.streams.rows import listed_rows, score_rows
 from gradsieve.streams.shards import BadRows, Shards
 from gradsieve.streams.survey import Surveyed, survey
@@ -49,7 +49,7 @@ from gradsieve.training.setting import choose_device
 
 FIT = "fit"  # the folder of a fit that is not finished
 BAD_ROWS = ("stop", "skip")
-VOTERS = 2**15  # rows of the sample that choose a drop rate, and are trained on for that
+ASKED_ROWS = 2**15  # rows of the sample that choose a drop rate, and are trained on for that
 VOTE_EPOCHS = 20  # at least: an epoch of a sample is short
 NOTED = 3  # bad rows that are named
 
@@ -126,7 +126,7 @@ def fit_stream(
         folder.release()
 
 
-def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample: Part) -> StreamTrainer:
+def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample: Encoded) -> StreamTrainer:
     """A plan before its first step, after its networks have answered a row."""
     networks = [
         start(plan, lambda number: design.build(), number, sample.inputs, feed.device)
@@ -139,7 +139,7 @@ def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample
 
 
 def finish(
-    trainer: StreamTrainer, design: Design, sample: Part, pick: RatePick | None, out: Path, fit: StreamFit
+    trainer: StreamTrainer, design: Design, sample: Encoded, pick: RatePick | None, out: Path, fit: StreamFit
 ) -> dict[str, Any]:
     """Judge every row, and write the folder; returns the summary."""
     plan, feed, encoder = trainer.plan, trainer.blocks, trainer.blocks.encoder
@@ -216,7 +216,7 @@ def settle_rate(
     """The drop rate by the vote of some of the sample; a fit that goes on keeps the one that it has."""
     if path.exists():
         return read_pick(path)
-    rows = known.sample.take(np.arange(len(known.sample)) % -(-len(known.sample) // VOTERS) == 0)
+    rows = known.sample.take(np.arange(len(known.sample)) % -(-len(known.sample) // ASKED_ROWS) == 0)
     rows, _ = encoder.usable(rows)
     inputs = encoder.part(rows).inputs.numpy()
     targets_at = partial(known.targets.scaled, given_targets(rows, known.targets))

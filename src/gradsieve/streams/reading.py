@@ -21,7 +21,7 @@ from gradsieve.streams.order import SLICE, in_file_order
 from gradsieve.streams.shards import BadRows, Reader, Shards, Slice, arrow, open_shards
 
 
-class Part(NamedTuple):
+class Encoded(NamedTuple):
     """Some rows as a network reads them, and how many were left out."""
 
     rows: Tensor  # (n,) their numbers
@@ -130,17 +130,17 @@ class Encoder:
         self.note(f"left out: {fault}")
         return frame.take(good), int((~good).sum())
 
-    def part(self, frame: Frame) -> Part:
+    def part(self, frame: Frame) -> Encoded:
         """The usable rows of a frame."""
         frame, bad = self.usable(frame)
         given = given_targets(frame, self.targets)
         scaled = self.targets.scaled(given, self.drops)
         assert frame.row_numbers is not None
         rows = torch.from_numpy(np.ascontiguousarray(frame.row_numbers))
-        return Part(rows, torch.from_numpy(self.encoding.apply(frame)), torch.from_numpy(scaled), bad)
+        return Encoded(rows, torch.from_numpy(self.encoding.apply(frame)), torch.from_numpy(scaled), bad)
 
 
-def joined(parts: Sequence[Part]) -> Part:
+def joined(parts: Sequence[Encoded]) -> Encoded:
     """Several parts as one."""
     rows, inputs, targets, bad = zip(*parts, strict=True)
-    return Part(torch.cat(rows), torch.cat(inputs), torch.cat(targets), sum(bad))
+    return Encoded(torch.cat(rows), torch.cat(inputs), torch.cat(targets), sum(bad))

@@ -14,7 +14,7 @@ from gradsieve.files.targets import given_targets, row_header
 from gradsieve.method import Method
 from gradsieve.scores.loss_gradient import loss_gradient_norm
 from gradsieve.streams.order import SLICE, in_file_order
-from gradsieve.streams.reading import Encoder, Part, read_slice
+from gradsieve.streams.reading import Encoded, Encoder, read_slice
 from gradsieve.streams.shards import Reader, Shards
 from gradsieve.training.ledger import Ledger
 
@@ -32,7 +32,7 @@ def frames_with(shards: Shards, encoder: Encoder, wanted: Tensor) -> Iterator[Fr
 
 
 def score_rows(
-    shards: Shards, encoder: Encoder, method: Method, networks: Sequence[nn.Module], ledger: Ledger, sample: Part
+    shards: Shards, encoder: Encoder, method: Method, networks: Sequence[nn.Module], ledger: Ledger, sample: Encoded
 ) -> Tensor:
     """(N,) float64: each row's mean score; NaN for rows that cannot be used.
 
@@ -56,7 +56,7 @@ def score_rows(
     return scores
 
 
-def last_scores(method: Method, networks: Sequence[nn.Module], part: Part) -> Tensor:
+def last_scores(method: Method, networks: Sequence[nn.Module], part: Encoded) -> Tensor:
     """The loss-layer gradient of some rows, mean over the networks; (n,) float64."""
     cpu = torch.device("cpu")
     outputs = [answers(network, part.inputs, cpu).float() for network in networks]

@@ -106,7 +106,7 @@ def open_shards(path: Path) -> Shards:
         if number == 0:
             columns = kinds
         elif kinds != columns:
-            raise InputError(f"{each} has other columns than {paths[0]}: {differences(kinds, columns)}.")
+            raise InputError(f"{each} has other columns than {paths[0]}: {column_differences(kinds, columns)}.")
         files.append(Shard(each, size, sum(counts), first))
         for place, rows in enumerate(counts):
             if rows:
@@ -150,7 +150,7 @@ def column_kind(kind: Any) -> str:
     return "number" if any(is_kind(kind) for is_kind in numeric) else "text"
 
 
-def differences(ours: dict[str, str], theirs: dict[str, str]) -> str:
+def column_differences(ours: dict[str, str], theirs: dict[str, str]) -> str:
     """How the columns of two shards differ, in words."""
     said = [f"{name} is missing" for name in theirs if name not in ours]
     said += [f"{name} is new" for name in ours if name not in theirs]

@@ -595,3 +595,5 @@ def test_networks_that_contradict_the_one_that_drops_none_are_told(says, is_told
     votes = [ballots(truth, truth, says * truth), ballots(truth, truth, truth)]
     assert ("drops 10% of the rows says something else altogether" in doubt(pick, votes)) == is_told
     assert not doubt(replace(pick, rate=0.1, winner=0.1), votes)
+    larger = [each._replace(names=[0.0, 0.3]) for each in votes]  # what drops so many may say what it likes
+    assert not doubt(pick, larger)

@@ -368,6 +368,15 @@ def test_agreement_is_the_share_of_kept_labels_that_are_predicted():
         torch.testing.assert_close(robust.agreement, right[robust.kept].float().mean())
 
 
+def test_agreement_leaves_out_what_is_ignored_though_it_be_a_class():
+    """Of these three labels a row has two, and both would be given."""
+    targets = torch.tensor([[1, 2, 0]]).expand(8, 3)
+    outputs = F.one_hot(targets, 3).movedim(2, 1).float()
+    robust = RobustLoss(nn.CrossEntropyLoss(ignore_index=0), 0.5)
+    robust(outputs, targets)
+    assert robust.agreement == 1
+
+
 def test_balanced_keeps_some_of_every_class():
     outputs, targets = classes()
     targets[:] = 0

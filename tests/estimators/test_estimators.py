@@ -1,6 +1,7 @@
 """The estimators on real data, in scikit-learn's own company, and what they promise about rows and weights."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -287,3 +288,19 @@ def test_rows_that_meet_are_seen_in_two_passes():
     default, two, one = (RobustClassifier(drop_rate=0.4, method_options=way, **settings).fit(X, y) for way in ways)
     assert np.array_equal(default.row_scores_, two.row_scores_)
     assert not np.array_equal(default.row_scores_, one.row_scores_)
+
+
+def test_threads_do_not_share_random_numbers():
+    """Fits beside each other are those one after the other, and leave the caller's generator alone."""
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(60, 4)), random.integers(2, size=60)
+
+    def fitted(seed):
+        return RobustClassifier(hidden=(8,), epochs=3, random_state=seed).fit(X, y).predict_proba(X)
+
+    alone = [fitted(seed) for seed in range(12)]
+    before = torch.random.get_rng_state()
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(fitted, range(12)))
+    assert all(map(np.array_equal, alone, together))
+    assert torch.equal(torch.random.get_rng_state(), before)

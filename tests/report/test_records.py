@@ -93,12 +93,13 @@ def test_the_command_of_a_record_trains_that_very_run(monkeypatch):
         raise Caught(run)
 
     monkeypatch.setattr(loop, "train", catch)
-    for cell in CELLS:
-        words = shlex.split(train_command(cell.run).replace("DIR", "here"))
+    odd = replace(CELLS[0].run, corruption_seed=5, learning_rate=0.00123456789)
+    for run in (*(cell.run for cell in CELLS), odd):
+        words = shlex.split(train_command(run).replace("DIR", "here"))
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(Caught) as caught:
             main()
-        assert caught.value.args[0] == cell.run
+        assert caught.value.args[0] == run
 
 
 def test_files_are_lists_with_a_value_a_line(tmp_path):

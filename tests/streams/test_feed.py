@@ -20,9 +20,8 @@ def make_feed(folder, bad_rows="stop", notes=None, **options):
     table = open_shards(folder)
     known = survey(table, ["y"], INPUTS, [], None, 0, bad_rows, lambda text: None)
     note = (lambda text: None) if notes is None else notes.append
-    return BlockFeed(
-        table, Encoder(known.encoding, known.targets, True, bad_rows, note), 0, torch.device("cpu"), **options
-    )
+    encoder = Encoder(known.encoding, known.targets, known.amounts, True, bad_rows, note)
+    return BlockFeed(table, encoder, 0, torch.device("cpu"), **options)
 
 
 def drawn(feed, epoch, size, place=Place()):  # noqa: B008

@@ -157,6 +157,15 @@ def test_codes_are_those_of_a_table_in_memory(columns, write_shards, tmp_path, c
     assert found[0].as_written == (codes[0] == "01")
 
 
+def test_words_among_numbers_are_no_class_in_a_stream_either(columns, write_shards, tmp_path):
+    codes = [("0", "1", "none")[2 if row % 20 == 0 else row % 2] for row in range(400)]
+    shards, found = write_shards(tmp_path / "t", columns(400) | {"code": codes}), []
+    for stream in (True, False):
+        done = fit(shards, tmp_path / f"{stream}", "code", ignore=["kind", "y"], stream=stream, epochs=1)
+        found.append((done["rows"], load_model(tmp_path / f"{stream}").targets.classes))
+    assert found == [(380, ["0", "1"])] * 2
+
+
 def test_rows_csv_lists_the_most_suspicious_alone(shards, streamed, tmp_path, monkeypatch, small_windows):
     small_windows(400)
     monkeypatch.setattr(stream_rows, "LISTED", 50)

@@ -8,7 +8,9 @@ import time
 import pytest
 
 from gradsieve.errors import CheckpointError
+from gradsieve.training import loop
 from gradsieve.training.folder import open_folder, read_folder
+from gradsieve.training.interrupt import Interrupted
 from gradsieve.training.loop import start, train
 from gradsieve.training.run import make_run
 from gradsieve.training.setting import prepare
@@ -164,3 +166,23 @@ def test_a_state_does_not_go_on_with_other_data(tmp_path):
     rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(80)))
     with pytest.raises(CheckpointError, match="other training rows"):
         train(run, tmp_path / "run", resume=True)
+
+
+def test_ctrl_c_in_the_last_test_is_no_end_of_it(digits, monkeypatch, tmp_path):
+    """Whoever trains many runs would go on with the next one."""
+    run, real = digits(epochs=2), loop.test_metric
+    tests = []
+
+    def interrupted(*args):
+        tests.append(None)
+        if len(tests) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return real(*args)
+
+    monkeypatch.setattr(loop, "test_metric", interrupted)
+    with pytest.raises(Interrupted, match="stopped after epoch 2"):
+        train(run, tmp_path / "run")
+    train(run, tmp_path / "run", resume=True)
+    assert len(tests) == 2
+    train(run, tmp_path / "whole")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")

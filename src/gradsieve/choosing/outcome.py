@@ -111,7 +111,7 @@ def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0) -> str:
             f"About {pick.estimate:.0%} of the targets seem wrong, or the networks know too little, but by held-out "
             "rows no drop rate is better than none, so nothing is dropped. Look at the rows, or train for longer."
         )
-    with_plain = [each for each in votes if each.names[0] == plain and len(each.names) > 1]
+    with_plain = [each for each in votes if each.names[0] == plain and each.names[1:] and each.names[1] - plain < STEP]
     if pick.rate == plain and any(is_plain_contradicted(each.answers, each.given) for each in with_plain):
         return (
             f"A network that drops {pick.rates[1]:.0%} of the rows says something else altogether than one that drops "

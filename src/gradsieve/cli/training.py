@@ -53,6 +53,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder of the run; a name under runs/ if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from where the folder stands, or start it.")] = False,
     preset: Annotated[str, typer.Option(help="proper, or authors to train as their code does.")] = "proper",
+    corruption_seed: Annotated[int | None, typer.Option(help="Another than --seed for the corruption.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the files of the data set are.")] = None,
     model: Annotated[str | None, typer.Option(help=names(MODELS))] = None,
     batch_size: Annotated[int | None, typer.Option()] = None,
@@ -90,6 +91,7 @@ def train(
         drop_rate=None if drop_rate is None else rate_or_auto(drop_rate),  # type: ignore[arg-type]  # checked there
         preset=preset,  # type: ignore[arg-type]  # checked there
         seed=seed,
+        corruption_seed=corruption_seed,
         method_options=pairs("--method-option", method_option),
         model_options=pairs("--model-option", model_option),
         data_options=pairs("--data-option", data_option),

@@ -96,5 +96,6 @@ def check_targets(given: NDArray) -> None:
     if given.dtype.kind == "i" and given.ndim == 1 and given.min() < 0:
         row = int(given.argmin())
         raise InputError(
-            f"targets[{row}] is {given[row]}, but classes are numbered from 0. Leave the row out, or renumber."
+            f"targets[{row}] is {given[row]}, but classes are numbered from 0. Leave the row out, or renumber; amounts "
+            "must be floats."
         )

@@ -72,10 +72,8 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
     if classes.dtype != torch.int64 or outputs.dtype not in PRECISIONS or outputs.dim() != 2 or classes.dim() != 1:
         return None
     given, (rows, kinds) = classes.numpy(), outputs.shape
-    try:
-        if not rows or given.size != rows or np.bincount(given).size > kinds:  # which takes no negative number
-            return None
-    except ValueError:  # a label that is ignored, or that is none
+    # Below 0 is huge without a sign: a label that is ignored, or that is none.
+    if not rows or given.size != rows or np.maximum.reduce(given.view(np.uint64)) >= kinds:
         return None
     own_place = given + firsts(rows, kinds)
     with np.errstate(all="ignore"):  # e may overflow: such a row is noticed below

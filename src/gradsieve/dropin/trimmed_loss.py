@@ -256,7 +256,7 @@ def agreement(outputs: Tensor, targets: Tensor, ignored: int | None) -> Tensor |
     if agrees.dim() == 1:
         return agrees
     counted = targets != ignored if ignored is not None else torch.ones_like(agrees)
-    return agrees.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
+    return (agrees & counted).flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
 
 
 def record(ledger: Any, rows: Tensor, scores: Tensor, judged: Tensor, kept: Tensor) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +35,7 @@ from gradsieve.scores.recall import first_pass
 from gradsieve.selection import keep_smallest
 from gradsieve.training.feed import Batch, Feed, as_float, epoch_order
 from gradsieve.training.ledger import Ledger
-from gradsieve.training.loop import reproducible
+from gradsieve.training.repeatable import one_at_a_time, reproducible
 from gradsieve.training.setting import CRITERIA, choose_device, make_optimizer, place, set_learning_rate
 from gradsieve.training.tally import Tally
 from gradsieve.training.update import update
@@ -44,8 +43,6 @@ from gradsieve.training.update import update
 DROP_RATE = 0.2
 PREDICT_ROWS = 4096  # a forward
 ONE_PASS = 128  # rows: in smaller batches, dropped rows cost less in the pass that trains than a second pass does
-
-_default_generator = threading.Lock()  # estimators may be fitted in threads, and weights come from one generator
 
 
 @dataclass(frozen=True)
@@ -197,13 +194,13 @@ def start(
     plan: Plan, make_network: Callable[[int], nn.Module], number: int, inputs: Tensor, device: torch.device
 ) -> nn.Module:
     """A network at its start, from a stream of its own, after it has shown that it can answer a row."""
-    with _default_generator, torch.random.fork_rng(devices=[]):
+    with one_at_a_time, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seeds.derive(plan.seed, "weights", number))
         network = place(make_network(number), device, "fp32")
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise InputError("module has no trainable parameter.")
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), scoring_form(network, "eval"):
+        with one_at_a_time, torch.random.fork_rng(devices=[]), torch.no_grad(), scoring_form(network, "eval"):
             answer = network(as_float(inputs[:1].to(device)))
     except (RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

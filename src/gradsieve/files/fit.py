@@ -28,7 +28,7 @@ from gradsieve.files.encoding import Encoding, learn_encoding
 from gradsieve.files.frame import Frame, read_frame
 from gradsieve.files.images import SIDE, class_images, find_images, read_images
 from gradsieve.files.model_folder import Design, Model, about, check_new, load_model, save_model
-from gradsieve.files.targets import Targets, class_targets, filled_rows, learn_targets, row_header
+from gradsieve.files.targets import Targets, amount_columns, class_targets, filled_rows, learn_targets, row_header
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
 from gradsieve.streams.shards import BadRows, is_shards, open_shards
@@ -191,7 +191,7 @@ def prepare_table(
     """A table's columns as numbers; rows without a target are left out."""
     frame = read_frame(data, least_rows=2, words={*categorical} - {*targets})
     names, inputs, words = frame.roles(targets, ignore, categorical)
-    filled = filled_rows(frame, names, task)
+    filled = filled_rows(frame, names, amount_columns(frame, names, task))
     if filled.sum() < 2:
         raise InputError(f"{data}: {int(filled.sum())} rows have a value in {', '.join(names)}, but two are needed.")
     if not filled.all():

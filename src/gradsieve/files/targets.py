@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,13 +55,18 @@ class Targets:
         return cls(**values)
 
 
-def filled_rows(frame: Frame, names: list[str], task: Task | None) -> NDArray[np.bool_]:
-    """The rows in which no target is missing. Without a task, most cells of a column say whether it holds amounts."""
+def amount_columns(frame: Frame, names: Sequence[str], task: Task | None) -> list[str]:
+    """The targets among whose numbers a word such as none is no class. Without a task, most cells of a column say."""
+    if task is not None:
+        return list(names) if task == "regression" else []
+    return [name for name in names if is_text(frame.columns[name]) and is_mostly_numbers(frame.columns[name])]
+
+
+def filled_rows(frame: Frame, names: Sequence[str], amounts: Collection[str]) -> NDArray[np.bool_]:
+    """The rows in which no target is missing, ``amounts`` being those of `amount_columns`."""
     filled = np.ones(len(frame), dtype=bool)
     for name in names:
-        values = frame.columns[name]
-        is_amount = task == "regression" or (task is None and is_text(values) and is_mostly_numbers(values))
-        filled &= ~is_missing(values, among_numbers=is_amount)
+        filled &= ~is_missing(frame.columns[name], among_numbers=name in amounts)
     return filled
 
 

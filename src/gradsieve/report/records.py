@@ -70,13 +70,13 @@ def train_command(run: Run) -> str:
     usual = make_run(run.data, run.method, **given).to_json()
     words = ["gradsieve", "train", "--data", run.data]
     words += ["--data-dir", "DIR"] if run.data_dir else []
-    words += ["--corruption", run.corruption, "--rate", f"{run.rate:g}"] if run.corruption != "none" else []
+    words += ["--corruption", run.corruption, "--rate", repr(run.rate)] if run.corruption != "none" else []
     words += ["--method", run.method, "--preset", run.preset, "--seed", str(run.seed)]
     for name, value in ours.items():
         if name in ("data_dir", "device") or value == usual[name]:
             continue
         if not isinstance(value, dict):
-            words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+            words += [f"--{name.replace('_', '-')}", str(value)]
             continue
         for option, setting in value.items():
             if usual[name].get(option) != setting:

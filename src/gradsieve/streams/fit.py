@@ -103,7 +103,7 @@ def fit_stream(
     plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=largest_rate(drop_rate), **options)
     check_method(plan.make_method())
     design = Design("mlp", {"hidden": list(hidden)}, [known.encoding.size], plan.outputs)
-    encoder = Encoder(known.encoding, known.targets, plan.used_rate > 0, bad_rows, note)
+    encoder = Encoder(known.encoding, known.targets, known.amounts, plan.used_rate > 0, bad_rows, note)
     folder.create()
     try:
         pick = None

@@ -104,6 +104,7 @@ class Encoder:
 
     encoding: Encoding
     targets: Targets
+    amounts: Sequence[str]  # targets among whose numbers a word is no class
     drops: bool  # whether the method drops rows, which limits how far a target may lie away
     bad_rows: BadRows
     note: Callable[[str], None] = lambda text: None
@@ -120,7 +121,7 @@ class Encoder:
 
     def usable(self, frame: Frame) -> tuple[Frame, int]:
         """The rows that have a target and no fault, and how many have one; the first fault is an error, or a note."""
-        frame = frame.take(filled_rows(frame, self.targets.names, self.targets.task))
+        frame = frame.take(filled_rows(frame, self.targets.names, self.amounts))
         good = is_good(frame, self.number_columns)
         if good.all():
             return frame, 0

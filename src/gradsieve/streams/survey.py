@@ -17,7 +17,15 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.files.encoding import Encoding, holds_words, learn_encoding
 from gradsieve.files.frame import Frame, texts
-from gradsieve.files.targets import Targets, check_classes, filled_rows, infer_task, learn_targets, sorted_classes
+from gradsieve.files.targets import (
+    Targets,
+    amount_columns,
+    check_classes,
+    filled_rows,
+    infer_task,
+    learn_targets,
+    sorted_classes,
+)
 from gradsieve.streams.order import SLICE, in_file_order
 from gradsieve.streams.reading import frames, is_good, read_slice
 from gradsieve.streams.shards import BadRows, Group, Reader, Shards
@@ -33,6 +41,7 @@ class Surveyed(NamedTuple):
 
     encoding: Encoding
     targets: Targets
+    amounts: list[str]  # targets among whose numbers a word is no class
     filled: int  # rows that have a target
     sample: Frame  # rows with a target, as the files have them
 
@@ -49,11 +58,12 @@ def survey(
 ) -> Surveyed:
     """Columns, targets and their scales."""
     sample = read_sample(shards, [*inputs, *names], seed)
-    sample = sample.take(filled_rows(sample, names, task))
+    amounts = amount_columns(sample, names, task)
+    sample = sample.take(filled_rows(sample, names, amounts))
     task = task or (infer_task(sample, names) if len(sample) else "regression")
     if bad_rows == "skip":
         sample = sample.take(is_good(sample, numeric(sample, inputs, names, categorical, task)))
-    filled, words = target_pass(shards, names, task)
+    filled, words = target_pass(shards, names, task, amounts)
     if min(filled, len(sample)) < 2:
         raise InputError(f"{shards.path}: {filled} rows have a value in {', '.join(names)}, but two are needed.")
     if filled < len(shards):
@@ -63,7 +73,7 @@ def survey(
         targets = Targets(task, names, sorted_classes(words), [], [])
     else:
         targets, _ = learn_targets(sample, names, task)
-    return Surveyed(learn_encoding(sample, inputs, categorical, task, note), targets, filled, sample)
+    return Surveyed(learn_encoding(sample, inputs, categorical, task, note), targets, amounts, filled, sample)
 
 
 def numeric(
@@ -102,11 +112,11 @@ def sampled_groups(groups: Sequence[Group], seed: int) -> list[Group]:
     return [groups[number] for number in sorted(chosen)]
 
 
-def target_pass(shards: Shards, names: Sequence[str], task: Task) -> tuple[int, set[str]]:
+def target_pass(shards: Shards, names: Sequence[str], task: Task, amounts: Sequence[str]) -> tuple[int, set[str]]:
     """How many rows have all targets, and the classes of these; reads the target columns alone."""
     filled, words = 0, set()
     for frame in frames(shards, names):
-        has_target = filled_rows(frame, list(names), task)
+        has_target = filled_rows(frame, names, amounts)
         filled += int(has_target.sum())
         if task == "classification" and len(names) == 1:
             words |= set(texts(np.unique(frame.columns[names[0]][has_target])))

@@ -31,7 +31,7 @@ class Ledger:
         self.dropped.index_add_(0, rows, once.index_fill(0, kept, 0))
         if scores is not None:
             self.scored.index_add_(0, rows, once)
-            self.score_sum.index_add_(0, rows, scores.float().nan_to_num(nan=torch.inf))
+            self.score_sum.index_add_(0, rows, scores.float().nan_to_num(nan=torch.inf, posinf=torch.inf))
 
     def record_absent(self, rows: Tensor, scores: Tensor | None) -> None:
         """Enter rows that a whole epoch left out, with the scores that they were left out for."""

@@ -24,6 +24,7 @@ from gradsieve.schedule import linear_decay, plan
 from gradsieve.scores.form import Scoring, scoring_form
 from gradsieve.scores.loss import Criterion
 from gradsieve.training.feed import as_float
+from gradsieve.training.repeatable import one_at_a_time
 from gradsieve.training.run import Precision, Run, check_batch, most_dropped
 
 CRITERIA: dict[Task, Criterion] = {"classification": F.cross_entropy, "regression": F.mse_loss}
@@ -67,7 +68,7 @@ class Setting:
         shape = as_float(self.data.train.inputs[:1]).shape[1:]
         networks = []
         for number in range(self.method.networks):
-            with torch.random.fork_rng(devices=[]):
+            with one_at_a_time, torch.random.fork_rng(devices=[]):
                 # Not torch.manual_seed: it would reset the caller's generators on every GPU as well.
                 torch.default_generator.manual_seed(seeds.derive(self.run.seed, "weights", number))
                 network = build(self.run.model, shape, self.data.outputs, self.run.model_options)

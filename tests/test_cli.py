@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from gradsieve import __version__
 from gradsieve.cli.options import pairs
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS
@@ -229,3 +230,13 @@ def test_a_reader_that_goes_away_is_no_crash():
         said = process.stderr.read()
     assert "Traceback" not in said
     assert "Exception" not in said
+
+
+def test_the_version(gradsieve):
+    assert gradsieve("--version").out == f"gradsieve {__version__}\n"
+
+
+def test_a_corruption_without_a_rate_is_told(gradsieve):
+    done = gradsieve("train", "--corruption", "symmetric")
+    assert (done.code, done.out) == (2, "")
+    assert "--rate is missing" in done.err

@@ -575,3 +575,30 @@ def test_another_word_in_every_row_is_no_set_of_classes(stream, tmp_path):
     path = write_columns(tmp_path / "t.parquet", {"x": list(range(60)), "y": [f"word {row}" for row in range(60)]})
     with pytest.raises(InputError, match="60 different values in 60 rows, which is not a set of classes"):
         fit_file(path, ["y"], tmp_path / "m", epochs=1, device="cpu", stream=stream)
+
+
+def test_other_marks_between_columns_are_told(gradsieve, tmp_path):
+    for name, mark in (("semicolons", ";"), ("tabs", "\t")):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"size{mark}price\n" + f"1{mark}2\n" * 9)
+        done = gradsieve("fit", path, "--target", "price", "--out", tmp_path / "m")
+        assert (done.code, f"the first line has {name} in it and no comma" in done.err) == (2, True)
+
+
+def test_ways_out_that_are_none_are_not_given(gradsieve, table, tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    shutil.copy(table, folder / "t.csv")
+    for words, says in (
+        ((folder, "--target", "price"), "Join them into one CSV file"),
+        ((table, "--target", "price", "--resume"), "write the table as Parquet or Arrow files"),
+    ):
+        done = gradsieve("fit", *words, "--out", tmp_path / "m")
+        assert (done.code, says in done.err) == (2, True)
+
+
+def test_the_name_of_a_class_that_is_taken_for_nothing_is_told(tmp_path):
+    notes = []
+    table = write_csv(tmp_path / "t.csv", ["x", "region"], [[x, ("NA", "EU", "APAC")[x % 3]] for x in range(60)])
+    fit_file(table, ["region"], tmp_path / "m", epochs=1, note=notes.append)
+    assert notes[0].startswith("20 rows are left out: they have no target (a cell that reads 'NA' holds nothing;")

@@ -223,3 +223,8 @@ def test_bad_scores_are_refused():
 def test_ties_and_classes_must_have_one_entry_per_row(name, shape):
     with pytest.raises(InputError, match=rf"{name} has shape .* but scores has \(3,\)"):
         keep_smallest(torch.zeros(3), 0.3, **{name: torch.zeros(shape)})
+
+
+def test_what_is_no_tensor_is_told():
+    with pytest.raises(InputError, match=r"scores is a list, but must be a tensor: torch.as_tensor\(scores\)"):
+        keep_smallest([1.0, 2.0, 3.0], 0.3)

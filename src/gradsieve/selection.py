@@ -38,6 +38,8 @@ def keep_first(scores: Tensor, count: int, *, ties: Tensor | None = None) -> Ten
 
 
 def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of: Callable[[int], int]) -> Tensor:
+    if not isinstance(scores, Tensor):
+        raise InputError(f"scores is a {type(scores).__name__}, but must be a tensor: torch.as_tensor(scores).")
     if scores.dim() != 1:
         raise InputError(f"scores has shape {tuple(scores.shape)}, but must be one score per row, (N,).")
     for name, values in (("ties", ties), ("classes", classes)):

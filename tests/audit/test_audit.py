@@ -5,6 +5,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from gradsieve import RobustClassifier, RobustRegressor, make_run, train
 from gradsieve.audit import audit_estimator, audit_run, issue_mask, label_quality, ranked_issues
@@ -253,3 +255,37 @@ def test_the_same_run_gives_the_same_audit(digits):
     X, given, _, audit = digits
     fitted = RobustClassifier(drop_rate=0.2, epochs=30, random_state=0).fit(X, given)
     assert np.array_equal(audit_estimator(fitted, X, given).suspicion, audit.suspicion)
+
+
+def test_rows_held_out_to_stop_early_are_judged_like_the_others():
+    """By what the network says about them in the end, on the scale of the others' means."""
+    X, y = load_digits(return_X_y=True)
+    X, given = X[:1000], y[:1000].copy()
+    random = np.random.default_rng(0)
+    is_wrong = random.random(1000) < 0.2
+    given[is_wrong] = (given[is_wrong] + 1) % 10
+    model = RobustClassifier(epochs=30, early_stopping=True, random_state=0).fit(X, given)
+    held_out, flagged = model.times_seen_ == 0, audit_estimator(model, X, given).flagged
+    assert held_out.sum() == 100
+    assert is_wrong[held_out & flagged].mean() > 0.8
+    assert flagged[held_out & is_wrong].mean() > 0.8
+
+
+def test_rows_without_weight_have_no_quality():
+    X, y = load_digits(return_X_y=True)
+    weights = np.ones(200)
+    weights[:50] = 0
+    model = RobustClassifier(epochs=2, random_state=0).fit(X[:200], y[:200], sample_weight=weights)
+    found = audit_estimator(model, X[:200], y[:200])
+    assert np.array_equal(np.isnan(label_quality(found)), weights == 0)
+    assert not found.flagged[:50].any()
+    with pytest.raises(InputError, match="rows is -1"):
+        found.most_suspect(-1)
+
+
+def test_a_pipeline_is_told_which_part_of_it_is_audited():
+    X, y = load_digits(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), RobustClassifier(epochs=1)).fit(X[:100], y[:100])
+    with pytest.raises(InputError, match=r"give fitted\[-1\], with fitted\[:-1\].transform\(X\) for X"):
+        audit_estimator(pipeline, X[:100], y[:100])
+    assert len(audit_estimator(pipeline[-1], pipeline[:-1].transform(X[:100]), y[:100])) == 100

@@ -573,3 +573,11 @@ def test_bad_arguments_have_one_error_each():
     robust = RobustLoss(F.cross_entropy, 0.3, rows=ROWS)
     with pytest.raises(InputError, match="rows is a str"):
         robust(*classes(), rows="all")
+
+
+def test_targets_of_yes_and_no():
+    torch.manual_seed(0)
+    outputs, targets = torch.rand(10, 1), torch.rand(10, 1) > 0.5
+    for criterion in (nn.MSELoss(), nn.HuberLoss()):
+        found, expected = (RobustLoss(criterion, 0.3)(outputs, given) for given in (targets, targets.float()))
+        torch.testing.assert_close(found, expected)

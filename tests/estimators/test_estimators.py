@@ -304,3 +304,20 @@ def test_threads_do_not_share_random_numbers():
         together = list(pool.map(fitted, range(12)))
     assert all(map(np.array_equal, alone, together))
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_default_dtype_of_torch_does_not_matter():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(60, 4)), random.normal(size=60)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = RobustRegressor(hidden=(8,), epochs=1).fit(X, y)
+    finally:
+        torch.set_default_dtype(before)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_one_class_is_told_in_its_own_words():
+    with pytest.raises(InputError, match="y holds one class, 'cat', but"):
+        RobustClassifier().fit(np.zeros((5, 2)), ["cat"] * 5)

@@ -126,3 +126,16 @@ def test_refused(swept, table, tmp_path):
     small.write_text("a,y\n" + "".join(f"{i},{i * 0.5}\n" for i in range(50)))
     with pytest.raises(InputError, match="a sweep needs 200"):
         sweep_file(small, ["y"], tmp_path / "s", trials=2)
+
+
+def test_a_folder_of_images_is_searched_without_layers(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    random = np.random.default_rng(0)
+    for number in range(40):
+        folder = tmp_path / "data" / ("dark", "light")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 100, (8, 8, 3)) + 120 * (number % 2)
+        image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    monkeypatch.setattr(sweep, "LEAST_ROWS", 40)
+    done = sweep_file(tmp_path / "data", [], tmp_path / "s", trials=2, epochs=1, device="cpu")
+    assert set(done["settings"]) == {"drop_rate", "learning_rate"}

@@ -17,8 +17,9 @@ SUM_TOLERANCE = 1e-3  # by which the probabilities of a row may miss 1
 
 
 def label_quality(source: Audit | ArrayLike, pred_probs: ArrayLike | None = None) -> NDArray[np.float64]:
-    """(N,) from 0, surely wrong, to 1, in the order of the source."""
-    return 1 - as_audit(source, pred_probs).suspicion
+    """(N,) from 0, surely wrong, to 1, in the order of the source; NaN where a row was never scored."""
+    audit = as_audit(source, pred_probs)
+    return np.where(np.isnan(audit.mean_score), np.nan, 1 - audit.suspicion)
 
 
 def issue_mask(source: Audit | ArrayLike, pred_probs: ArrayLike | None = None) -> NDArray[np.bool_]:

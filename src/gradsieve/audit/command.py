@@ -27,6 +27,8 @@ def audit_command(
 ) -> Audit:
     """Audit, and write what was asked for. What could not be written is found before anything is trained."""
     is_run = (source / "config.json").is_file()
+    if not source.exists():
+        raise InputError(f"There is no file {source}.")
     if (source / "model.json").is_file():
         raise InputError(f"{source} is a model of gradsieve fit, which keeps no rows. Audit the file it was fitted to.")
     if is_run and (targets or clean or repair):

@@ -20,6 +20,10 @@ if TYPE_CHECKING:  # scikit-learn is needed by those who have a fitted estimator
 def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y: ArrayLike) -> Audit:
     """The audit of the rows that an estimator was fitted to, in their order."""
     name, classifier = type(fitted).__name__, cast("RobustClassifier", fitted)
+    if hasattr(fitted, "steps"):
+        raise InputError(
+            f"fitted is a {name}, whose last step was fitted: give fitted[-1], with fitted[:-1].transform(X) for X."
+        )
     if not hasattr(fitted, "row_scores_"):
         raise InputError(f"This {name} is not fitted yet. Call fit(X, y) first, then audit the same X and y.")
     targets: NDArray[Any] = np.asarray(y)

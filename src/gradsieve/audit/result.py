@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.audit import columns, repair, terminal, writing
 from gradsieve.data import Task
+from gradsieve.data.validate import check_count
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -53,6 +54,7 @@ class Audit:
 
     def most_suspect(self, rows: int = 20) -> dict[str, NDArray[Any]]:
         """The same of the most suspect rows, the worst first."""
+        check_count("rows", rows, 0)
         return columns.table(self, np.argsort(self.rank, kind="stable")[:rows])
 
     def by_class(self) -> list[dict[str, Any]]:

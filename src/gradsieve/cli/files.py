@@ -113,7 +113,7 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Search the settings of a fit, judged by held-out rows that are as wrong as the others; then fit the best."""
-    from gradsieve.experiments.sweep import default_space, sweep_file
+    from gradsieve.experiments.sweep import sweep_file
     from gradsieve.registry import import_object
 
     result = sweep_file(
@@ -121,7 +121,7 @@ def sweep(
         target or [],
         out,
         trials=trials,
-        space=import_object(space) if space else default_space,
+        space=import_object(space) if space else None,
         task=task,  # type: ignore[arg-type]  # checked there
         ignore=ignore or [],
         categorical=categorical or [],

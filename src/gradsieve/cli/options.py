@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gradsieve import __version__
 from gradsieve.errors import InputError
 from gradsieve.methods import METHODS
 
@@ -20,6 +21,21 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets: fetch public ones, check what is there.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+
+
+def tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gradsieve {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def version_option(
+    version: Annotated[
+        bool, typer.Option("--version", callback=tell_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    pass
 
 
 def names(table: Any) -> str:

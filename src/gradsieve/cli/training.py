@@ -46,7 +46,7 @@ def train(
     data: Annotated[str, typer.Option(help=names(DATASETS))] = "digits",
     method: MethodName = DEFAULT_METHOD,
     corruption: Annotated[str, typer.Option(help=names(CORRUPTIONS))] = "none",
-    rate: Annotated[float, typer.Option(help="Share of rows to corrupt.")] = 0.0,
+    rate: Annotated[float | None, typer.Option(help="Share of rows to corrupt.")] = None,
     drop_rate: Annotated[str | None, typer.Option(help="Share to drop, or auto; as --rate if not given.")] = None,
     epochs: Annotated[int | None, typer.Option(help="As the data set's recipe if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Of weights, corruption, row order and dropout.")] = 0,
@@ -82,12 +82,14 @@ def train(
     from gradsieve.training.loop import run_label, train
     from gradsieve.training.run import make_run
 
+    if rate is None and corruption != "none":
+        raise InputError(f"--rate is missing: the share of rows that --corruption {corruption} is to corrupt.")
     ready = partial(
         make_run,
         data,
         method,
         corruption=corruption,
-        rate=rate,
+        rate=rate or 0.0,
         drop_rate=None if drop_rate is None else rate_or_auto(drop_rate),  # type: ignore[arg-type]  # checked there
         preset=preset,  # type: ignore[arg-type]  # checked there
         seed=seed,

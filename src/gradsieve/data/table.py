@@ -21,6 +21,10 @@ from gradsieve.seeds import generator
 
 LAYOUT = "one .csv file with a header; or give the file itself"
 
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing among numbers, in any case
+MISSING_WORDS = MISSING - {"none"}  # and among words: none, minor, major
+OTHER_MARKS = {"semicolons": ";", "tabs": "\t"}  # between columns, in files that are not comma-separated
+
 
 class Table(NamedTuple):
     """The text of a CSV file, and where it stood."""
@@ -86,6 +90,9 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
                     lines.append(reader.line_num)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as CSV in UTF-8: {error}.") from error
+    other = next((name for name, mark in OTHER_MARKS.items() if len(header) == 1 and mark in header[0]), "")
+    if other:
+        raise InputError(f"{path}: the first line has {other} in it and no comma. Write the file with commas.")
     few = len(header) < least_columns
     if few or len(set(header)) < len(header) or all(_number(name) is not None for name in header):
         raise InputError(
@@ -143,7 +150,7 @@ def _label(cell: str) -> str:
     """The name of a class: 1, 01 and 1.0 are the same; empty where it is missing."""
     number = _number(cell)
     if number is None:
-        return "" if cell.strip().lower() in ("", "nan", "na") else cell.strip()
+        return "" if cell.strip().lower() in MISSING_WORDS else cell.strip()
     return str(int(number)) if number.is_integer() else str(number)
 
 

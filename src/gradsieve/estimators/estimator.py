@@ -279,8 +279,8 @@ class RobustClassifier(ClassifierMixin, _Robust):
         classes, numbers = np.unique(labels[used], return_inverse=True)
         if len(classes) < 2:
             raise InputError(
-                f"y holds one class, {classes[0]!r}, but a classifier tells classes apart: give rows of a second class"
-                " (with a weight above 0)."
+                f"y holds one class, {classes.tolist()[0]!r}, but a classifier tells classes apart: give rows of "
+                "another one (with a weight above 0)."
             )
         targets = numbers.astype(np.int64)
         fitted = self._fit(self._plan(len(classes)), rows[used], lambda drops: targets, weights)

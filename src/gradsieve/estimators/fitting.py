@@ -27,6 +27,7 @@ from gradsieve.estimators.learnt_rate import learning_epochs, learnt_rate
 from gradsieve.estimators.rows import batch_rows, canonical_order, visits
 from gradsieve.method import Method, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
+from gradsieve.methods.prl_l import PRLL
 from gradsieve.schedule import linear_decay
 from gradsieve.schedule import plan as plan_rates
 from gradsieve.scores.form import scoring_form
@@ -327,8 +328,8 @@ def row_scores(
     """(N,) float64: each row's mean score over the run.
 
     A row that no step has scored (held out, or the method has no scores) has its loss-layer gradient in the end
-    instead, brought to the scale of the others by the ratio of the medians. That is computed in ``order``: the last
-    bits of a row's figure may depend on its place.
+    instead, on the scale of the others. That is computed in ``order``: the last bits of a row's figure may depend on
+    its place.
     """
     scored = ledger.scored > 0
     if bool(scored.all()):
@@ -346,8 +347,15 @@ def row_scores(
     if not bool(scored.any()):
         return final
     mean = ledger.mean_score.double()
-    ratio = mean[scored].median() / final[scored].median().clamp(min=1e-12)
-    return mean.where(scored, final * ratio)
+    return mean.where(scored, final * scale_of_last(method, mean[scored], final[scored]))
+
+
+def scale_of_last(method: Method, mean: Tensor, last: Tensor) -> float:
+    """What brings the loss-layer gradients of the end to the scale of a method's mean scores, by rows that have both.
+
+    Where these are loss-layer gradients themselves, both are on one scale, which for classes has an end.
+    """
+    return 1.0 if isinstance(method, PRLL) else float(mean.median() / last.median().clamp(min=1e-12))
 
 
 def mean_outputs(

@@ -43,11 +43,17 @@ FINALISTS = 5
 STARTUP = 10  # trials at random before the sampler learns from them
 
 
-def default_space(trial: Any) -> dict[str, Any]:
-    """What is searched where nobody says otherwise."""
+def image_space(trial: Any) -> dict[str, Any]:
+    """What is searched for a folder of images where nobody says otherwise."""
     return {
         "drop_rate": trial.suggest_float("drop_rate", 0.0, 0.5, step=0.05),
         "learning_rate": trial.suggest_float("learning_rate", 3e-4, 1e-2, log=True),
+    }
+
+
+def table_space(trial: Any) -> dict[str, Any]:
+    """The same for a table, and the network's layers."""
+    return image_space(trial) | {
         "hidden": [trial.suggest_categorical("width", [32, 128, 256])] * trial.suggest_int("depth", 1, 3),
     }
 
@@ -58,7 +64,7 @@ def sweep_file(
     out: Path,
     *,
     trials: int = 30,
-    space: Space = default_space,
+    space: Space | None = None,
     task: Task | None = None,
     ignore: Sequence[str] = (),
     categorical: Sequence[str] = (),
@@ -74,6 +80,7 @@ def sweep_file(
     """
     check_count("trials", trials, 2)
     prepared = prepare(data, targets, task, ignore, categorical, note)
+    space = space or (image_space if prepared.side else table_space)
     rows = len(prepared.inputs)
     if rows < LEAST_ROWS:
         raise InputError(f"{data} has {rows} rows, but a sweep needs {LEAST_ROWS}: a fifth of them judge.")

@@ -28,7 +28,16 @@ from gradsieve.files.encoding import Encoding, learn_encoding
 from gradsieve.files.frame import Frame, read_frame
 from gradsieve.files.images import SIDE, class_images, find_images, read_images
 from gradsieve.files.model_folder import Design, Model, about, check_new, load_model, save_model
-from gradsieve.files.targets import Targets, amount_columns, class_targets, filled_rows, learn_targets, row_header
+from gradsieve.files.targets import (
+    Targets,
+    amount_columns,
+    class_targets,
+    filled_rows,
+    learn_targets,
+    left_out,
+    row_header,
+    words_without_target,
+)
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
 from gradsieve.streams.shards import BadRows, is_shards, open_shards
@@ -160,7 +169,8 @@ def check_not_streamed(data: Path, stream: bool, bad_rows: str, resume: bool) ->
     if stream:
         raise InputError(f"{data} cannot be streamed: --stream reads Parquet and Arrow files, or a folder of them.")
     for option in (["--resume"] if resume else []) + ([f"--bad-rows {bad_rows}"] if bad_rows != "stop" else []):
-        raise InputError(f"{option} is for tables that are streamed, but {data} is read into memory. Add --stream.")
+        way = "Add --stream." if is_shards(data) else "Leave it out, or write the table as Parquet or Arrow files."
+        raise InputError(f"{option} is for tables that are streamed, but {data} is read into memory. {way}")
 
 
 def plan_fit(
@@ -195,7 +205,7 @@ def prepare_table(
     if filled.sum() < 2:
         raise InputError(f"{data}: {int(filled.sum())} rows have a value in {', '.join(names)}, but two are needed.")
     if not filled.all():
-        note(f"{int((~filled).sum())} rows are left out: they have no target")
+        note(left_out(int((~filled).sum()), words_without_target(frame, names, filled)))
     numbers = np.flatnonzero(filled) + 1
     frame = frame.take(filled)
     learnt, given = learn_targets(frame, names, task)
@@ -205,6 +215,11 @@ def prepare_table(
 
 def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Prepared:
     """Images with the names of their folders as classes."""
+    if any(data.glob("*.csv")):
+        raise InputError(
+            f"{data} is a folder of CSV files, but a folder holds Parquet or Arrow files, or images in class folders. "
+            "Join them into one CSV file."
+        )
     if task == "regression" or targets:
         raise InputError(f"{data} is a folder of class folders: the target is the folder's name. Leave --target out.")
     paths, classes = class_images(data)

@@ -13,15 +13,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.data.table import read_csv
+from gradsieve.data.table import MISSING, MISSING_WORDS, read_csv
 from gradsieve.errors import InputError
 from gradsieve.registry import unknown
 
 if TYPE_CHECKING:
     from gradsieve.streams.shards import Shards
-
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing among numbers, in any case
-MISSING_WORDS = MISSING - {"none"}  # and among words: none, minor, major
 
 
 class Roles(NamedTuple):

@@ -146,6 +146,8 @@ def read_content(folder: Path) -> dict[str, Any]:
     """What model.json says, if nobody has changed it."""
     path = folder / "model.json"
     if not path.is_file():
+        if (folder / "fit").is_dir():
+            raise RunFolderError(f"{folder} holds a fit that has not ended. Finish it: the same command with --resume.")
         raise RunFolderError(f"{folder} is not a model folder: it has no model.json. Make one with gradsieve fit.")
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") not in FORMATS or "sha256" not in content:

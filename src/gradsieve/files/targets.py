@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.data import Task
+from gradsieve.data.table import MISSING
 from gradsieve.errors import InputError
 from gradsieve.estimators.scaling import Scale, scale_targets, target_scale
 from gradsieve.files.encoding import is_mostly_numbers
 from gradsieve.files.frame import Frame, is_missing, is_text, number, numbers, numeric_if_all, texts
 
 FEW = 20  # different whole numbers are classes, more are amounts
+
+MOST_WORDS = 3  # in a note
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,20 @@ def filled_rows(frame: Frame, names: Sequence[str], amounts: Collection[str]) ->
     for name in names:
         filled &= ~is_missing(frame.columns[name], among_numbers=name in amounts)
     return filled
+
+
+def left_out(count: int, said: Collection[str]) -> str:
+    """A note about rows without a target, and what their cells say: it may be the name of a class."""
+    words = ", ".join(repr(word) for word in sorted(said)[:MOST_WORDS])
+    meant = f" (a cell that reads {words} holds nothing; a class must have another name)" if words else ""
+    return f"{count} rows are left out: they have no target{meant}"
+
+
+def words_without_target(frame: Frame, names: Sequence[str], filled: NDArray[np.bool_]) -> set[str]:
+    """What the cells of targets say where one is missing, if it is anything."""
+    cells = (frame.columns[name][~filled] for name in names if is_text(frame.columns[name]))
+    said = {str(cell).strip() for column in cells for cell in column}
+    return {word for word in said if word and word.lower() in MISSING}
 
 
 def learn_targets(frame: Frame, names: list[str], task: Task | None) -> tuple[Targets, NDArray]:

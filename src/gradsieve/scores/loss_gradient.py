@@ -148,20 +148,25 @@ def binary_cross_entropy(
     return (gradient if weight is None else gradient * weight) / elements(outputs)
 
 
+def difference(outputs: Tensor, targets: Tensor) -> Tensor:
+    """What is said minus what is given, which may be yes or no."""
+    return outputs - (targets.to(outputs.dtype) if targets.dtype == torch.bool else targets)
+
+
 def squared(outputs: Tensor, targets: Tensor) -> Tensor:
     """2 (output - target)."""
-    return (outputs - targets) * (2 / max(1, elements(outputs)))
+    return difference(outputs, targets) * (2 / max(1, elements(outputs)))
 
 
 def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
     """sign(output - target): the same for all rows, so ties decide (``keep_smallest(..., ties=)``)."""
-    difference = outputs - targets
-    return difference.sign().where(~difference.isnan(), difference) / elements(outputs)  # sign(NaN) is 0
+    off = difference(outputs, targets)
+    return off.sign().where(~off.isnan(), off) / elements(outputs)  # sign(NaN) is 0
 
 
 def huber(outputs: Tensor, targets: Tensor, *, delta: float = 1.0) -> Tensor:
     """output - target, clipped to [-delta, delta]."""
-    return (outputs - targets).clamp(-delta, delta) / elements(outputs)
+    return difference(outputs, targets).clamp(-delta, delta) / elements(outputs)
 
 
 def smooth_l1(outputs: Tensor, targets: Tensor, *, beta: float = 1.0) -> Tensor:

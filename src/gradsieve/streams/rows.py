@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from gradsieve.estimators.fitting import answers, mean_outputs
+from gradsieve.estimators.fitting import answers, mean_outputs, scale_of_last
 from gradsieve.files.cells import to_csv
 from gradsieve.files.frame import Frame
 from gradsieve.files.targets import given_targets, row_header
@@ -36,8 +36,8 @@ def score_rows(
 ) -> Tensor:
     """(N,) float64: each row's mean score; NaN for rows that cannot be used.
 
-    A row that no step has scored has its loss-layer gradient in the end, brought to the scale of the others by the
-    ratio of the medians: as in memory, but that the medians are of the sample.
+    A row that no step has scored has its loss-layer gradient in the end, on the scale of the others: as in memory, but
+    that the scale is the sample's.
     """
     scores = ledger.mean_score.double()
     scored = ledger.scored > 0
@@ -48,7 +48,7 @@ def score_rows(
     ratio = 1.0
     if bool(known.any()):
         final = last_scores(method, networks, sample)
-        ratio = float(scores[sample.rows[known]].median() / final[known].median().clamp(min=1e-12))
+        ratio = scale_of_last(method, scores[sample.rows[known]], final[known])
     for frame in frames_with(shards, encoder, ~scored):
         if len(frame):
             part = encoder.part(frame)

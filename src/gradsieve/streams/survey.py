@@ -24,7 +24,9 @@ from gradsieve.files.targets import (
     filled_rows,
     infer_task,
     learn_targets,
+    left_out,
     sorted_classes,
+    words_without_target,
 )
 from gradsieve.streams.order import SLICE, in_file_order
 from gradsieve.streams.reading import frames, is_good, read_slice
@@ -63,11 +65,11 @@ def survey(
     task = task or (infer_task(sample, names) if len(sample) else "regression")
     if bad_rows == "skip":
         sample = sample.take(is_good(sample, numeric(sample, inputs, names, categorical, task)))
-    filled, words = target_pass(shards, names, task, amounts)
+    filled, words, said = target_pass(shards, names, task, amounts)
     if min(filled, len(sample)) < 2:
         raise InputError(f"{shards.path}: {filled} rows have a value in {', '.join(names)}, but two are needed.")
     if filled < len(shards):
-        note(f"{len(shards) - filled} rows are left out: they have no target")
+        note(left_out(len(shards) - filled, said))
     if task == "classification" and len(words) > 1:  # a rare class may not be in the sample
         check_classes(names[0], len(words), filled, str(shards.path))
         targets = Targets(task, names, sorted_classes(words), [], [])
@@ -112,12 +114,15 @@ def sampled_groups(groups: Sequence[Group], seed: int) -> list[Group]:
     return [groups[number] for number in sorted(chosen)]
 
 
-def target_pass(shards: Shards, names: Sequence[str], task: Task, amounts: Sequence[str]) -> tuple[int, set[str]]:
-    """How many rows have all targets, and the classes of these; reads the target columns alone."""
-    filled, words = 0, set()
+def target_pass(
+    shards: Shards, names: Sequence[str], task: Task, amounts: Sequence[str]
+) -> tuple[int, set[str], set[str]]:
+    """How many rows have all targets, the classes of these, and the others' words; reads the targets alone."""
+    filled, words, said = 0, set(), set()
     for frame in frames(shards, names):
         has_target = filled_rows(frame, names, amounts)
         filled += int(has_target.sum())
+        said |= words_without_target(frame, names, has_target)
         if task == "classification" and len(names) == 1:
             words |= set(texts(np.unique(frame.columns[names[0]][has_target])))
             if len(words) > MOST_CLASSES:
@@ -125,4 +130,4 @@ def target_pass(shards: Shards, names: Sequence[str], task: Task, amounts: Seque
                     f"{shards.path}: the target {names[0]} has more than {MOST_CLASSES} different values, which is not "
                     "a set of classes. Choose another --target, or --task regression where it is a number."
                 )
-    return filled, words
+    return filled, words, said

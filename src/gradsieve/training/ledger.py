@@ -21,12 +21,12 @@ class Ledger:
     def empty(cls, rows: int, device: torch.device | str = "cpu") -> Ledger:
         """A ledger in which nothing has happened."""
         judged = torch.zeros(rows, dtype=torch.int32, device=device)
-        return cls(judged, judged.clone(), judged.clone(), torch.zeros(rows, device=device))
+        return cls(judged, judged.clone(), judged.clone(), torch.zeros(rows, dtype=torch.float32, device=device))
 
     def record(self, rows: Tensor, scores: Tensor | None, kept: Tensor) -> None:
         """Enter one network's judgement of a batch: its rows' numbers in the set, scores, and kept positions."""
         once = torch.ones(len(rows), dtype=torch.int32, device=rows.device)
-        # A batch holds a row once, so that every sum has one order, on a GPU too.
+        # A batch holds a row once, so that every sum has one order, on a GPU too; weighted rows may be there twice.
         self.judged.index_add_(0, rows, once)
         self.dropped.index_add_(0, rows, once.index_fill(0, kept, 0))
         if scores is not None:

@@ -251,6 +251,8 @@ def test_ctrl_c_in_the_middle_of_an_epoch_and_resume_end_with_the_same_bits(
     with pytest.raises(Interrupted, match="stopped in epoch 2 after step 1"):
         fit(shards, out, tell=interrupt)
     assert sorted(path.name for path in out.iterdir()) == ["fit"]
+    with pytest.raises(RunFolderError, match=r"holds a fit that has not ended"):
+        predict_file(out, shards)
     with pytest.raises(RunFolderError, match=r"holds a fit already, begun\. Add --resume"):
         fit(shards, out)
     with pytest.raises(RunFolderError, match=r"holds another run .*drop_rate"):

@@ -185,3 +185,10 @@ def test_the_hugging_face_trainer_accumulates_the_mean_of_trimmed_micro_batches(
     for part in (slice(0, 8), slice(8, 16)):
         (robust(plain.layer(inputs[part]), labels[part]) / 2).backward()
     torch.testing.assert_close(model.layer.weight, plain.layer.weight - plain.layer.weight.grad)
+
+
+def test_one_output_of_a_hugging_face_model_may_have_labels_without_a_dimension_of_its_own(huggingface):
+    torch.manual_seed(0)
+    logits, labels = torch.rand(8, 1, requires_grad=True), torch.rand(8)
+    robust = RobustLoss(F.mse_loss, 0.25)
+    assert huggingface.trainer_loss(robust)({"logits": logits}, labels) == robust(logits.squeeze(1), labels)

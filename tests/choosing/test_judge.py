@@ -66,7 +66,7 @@ def test_median_residuals_know_weights():
     assert median_residuals(answers, given, np.array([1.0, 1, 1, 1, 5])) == 4
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.0, True), (0.3, True), (0.55, False), (0.6, False)])
+@pytest.mark.parametrize(("share", "expected"), [(0.0, True), (0.3, True), (0.42, True), (0.55, False), (0.6, False)])
 def test_a_majority_with_something_to_spare(share, expected):
     truth, _, given, _ = rows(share)
     assert is_majority_right(truth[None], given, ONES) == expected

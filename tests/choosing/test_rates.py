@@ -17,7 +17,7 @@ from gradsieve.choosing.outcome import doubt, knowing_answers
 from gradsieve.choosing.pick import RatePick, too_few
 from gradsieve.choosing.rates import CENSUS, RUNGS, Together, pick_rate, race
 from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
-from gradsieve.errors import GradsieveError, InputError
+from gradsieve.errors import GradsieveError, InputError, RankError
 
 ROWS = 600
 
@@ -597,3 +597,28 @@ def test_networks_that_contradict_the_one_that_drops_none_are_told(says, is_told
     assert not doubt(replace(pick, rate=0.1, winner=0.1), votes)
     larger = [each._replace(names=[0.0, 0.3]) for each in votes]  # what drops so many may say what it likes
     assert not doubt(pick, larger)
+
+
+@pytest.mark.parametrize("rows", [5_001, 6_000, 20_000, 200_000])
+def test_no_more_rows_vote_than_a_network_has_learnt_from(rows):
+    (part,) = electorate(rows, seed=0).parts
+    assert len(part.voters) <= len(part.trained)
+
+
+def test_what_is_no_defeat_is_not_taken_for_one():
+    """A rank that is lost, or a loop that breaks its word, ends the race."""
+
+    class Lost(Runner):
+        def train(self, share):
+            raise self.diverges
+
+    truth = np.zeros((ROWS, 1))
+    for error in (RankError("a rank is gone"), InputError("no function")):
+        with pytest.raises(type(error), match=str(error)):
+            pick_rate(lambda rate, error=error: Lost(rate, 0.0, truth, error), truth)
+
+
+def test_rows_of_which_a_network_is_sure_say_far_more_about_labels():
+    sure, unsure = [0.9, 0.1], [0.6, 0.4]
+    found = estimate_rate([sure, unsure, unsure], [1, 0, 0])
+    assert found == pytest.approx(0.8**6 / (0.8**6 + 2 * 0.2**6))

@@ -47,6 +47,8 @@ def compute_loss(
     logits = logits_of(outputs)
     if shift_labels:
         logits, labels = logits[:, :-1], labels[:, 1:]
+    if labels.is_floating_point() and logits.shape == (*labels.shape, 1):  # a model with num_labels=1
+        logits = logits.squeeze(-1)
     # The trainer evaluates without gradients, and knows of no loss to put in eval mode.
     loss = robust(logits, labels) if torch.is_grad_enabled() else robust.plain(logits, labels)
     if num_items_in_batch is None:

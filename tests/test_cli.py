@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -233,6 +234,7 @@ def test_a_reader_that_goes_away_is_no_crash():
 
 
 def test_the_version(gradsieve):
+    assert f'\nversion = "{__version__}"\n' in Path(__file__, "../../pyproject.toml").resolve().read_text()
     assert gradsieve("--version").out == f"gradsieve {__version__}\n"
 
 

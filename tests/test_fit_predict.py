@@ -582,7 +582,7 @@ def test_other_marks_between_columns_are_told(gradsieve, tmp_path):
         path = tmp_path / f"{name}.csv"
         path.write_text(f"size{mark}price\n" + f"1{mark}2\n" * 9)
         done = gradsieve("fit", path, "--target", "price", "--out", tmp_path / "m")
-        assert (done.code, f"the first line has {name} in it and no comma" in done.err) == (2, True)
+        assert (done.code, f"with commas between them, but has {name}." in done.err) == (2, True)
 
 
 def test_ways_out_that_are_none_are_not_given(gradsieve, table, tmp_path):

@@ -11,7 +11,7 @@ from gradsieve.schedule import SCHEDULES
 
 ROOT = Path(gradsieve.__file__).parent
 LAYERS = [  # a module may import from its own layer and from those above it in this list
-    {"errors"},
+    {"errors", "version"},
     {"registry", "counts", "seeds", "ranks", "tracing"},
     {"data"},
     {"corruptions", "models", "kernels"},

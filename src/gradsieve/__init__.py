@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gradsieve.training.result import Result
     from gradsieve.training.run import Run, make_run
 
-__version__ = "0.1.0"
+from gradsieve.version import __version__ as __version__  # re-exported
 
 _PLACES = {
     "CORRUPTIONS": "gradsieve.corruptions",

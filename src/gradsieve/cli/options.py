@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gradsieve import __version__
 from gradsieve.errors import InputError
 from gradsieve.methods import METHODS
+from gradsieve.version import __version__
 
 app = typer.Typer(
     help="Train through wrong labels and targets: drop the rows whose gradient is largest, update on the rest.",

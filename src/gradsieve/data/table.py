@@ -92,7 +92,10 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
         raise InputError(f"{path} cannot be read as CSV in UTF-8: {error}.") from error
     other = next((name for name, mark in OTHER_MARKS.items() if len(header) == 1 and mark in header[0]), "")
     if other:
-        raise InputError(f"{path}: the first line has {other} in it and no comma. Write the file with commas.")
+        raise InputError(
+            f"{path}: the first line must hold two or more column names with commas between them, but has {other}. "
+            "Write the file with commas."
+        )
     few = len(header) < least_columns
     if few or len(set(header)) < len(header) or all(_number(name) is not None for name in header):
         raise InputError(

@@ -197,7 +197,7 @@ def start(
     """A network at its start, from a stream of its own, after it has shown that it can answer a row."""
     with one_at_a_time, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seeds.derive(plan.seed, "weights", number))
-        network = place(make_network(number), device, "fp32")
+        network = place(make_network(number), device, "fp32").float()  # as rows are, whatever torch's default is
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise InputError("module has no trainable parameter.")
     try:

@@ -78,7 +78,7 @@ class Setting:
 
 def place(network: nn.Module, device: torch.device, precision: Precision) -> nn.Module:
     """A network on its device, in the layout and precision that suit it: bf16 for convolutions on a GPU."""
-    network = network.to(device).float()  # as rows are, whatever torch's default is
+    network = network.to(device)
     if device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if real_precision(network, device, precision) == "bf16":

@@ -480,6 +480,7 @@ def test_a_folder_of_class_folders(tmp_path):
         (tmp_path / "data" / name).mkdir(parents=True, exist_ok=True)
         pixels = random.integers(0, 100, (20, 24, 3)) + 120 * (number % 2)
         image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "data" / name / f"{number}.png")
+    (tmp_path / "data" / "about.csv").write_text("it may lie beside them")
     fit_file(tmp_path / "data", [], tmp_path / "m", epochs=3, drop_rate=0.1)
     text = predict_file(tmp_path / "m", tmp_path / "data")
     assert all(line.split(",")[0].startswith(line.split(",")[1]) for line in text.splitlines()[1:])

@@ -163,6 +163,7 @@ def test_tensors_wherever_they_come_from():
     found = choose([near, far], targets, weights=torch.ones(50))
     assert found.best == choose(np.stack([near.detach(), far.float()]), targets.numpy()).best == 0
     assert estimate_rate(near, targets) == 0
+    assert estimate_rate(near, targets.numpy().astype(object)) == 0  # as a column of a frame may hold them
 
 
 @pytest.mark.parametrize(
@@ -171,6 +172,7 @@ def test_tensors_wherever_they_come_from():
         ([[1.0, 2.0], [1.0]], [1.0, 2.0], "predictions are of unequal lengths"),
         (np.zeros((2, 3)), ["a", "b", "a"], r"targets\[0\] is 'a', but targets must be numbers"),
         (None, [1.0], "predictions is None, but predictions must be numbers"),
+        (np.zeros((2, 3)), [1.0, 2.0, None], r"targets\[2\] is None, but targets must be numbers"),
     ],
 )
 def test_what_is_no_array_of_numbers_is_told(predictions, targets, message):

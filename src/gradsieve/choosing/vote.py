@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -189,11 +190,15 @@ def to_numbers(values: Any, name: str) -> NDArray:
         array = np.asarray(held(values))
     except ValueError:
         raise InputError(f"{name} are of unequal lengths, but must be of the same rows and as many outputs.") from None
+    if array.dtype.kind == "O" and array.ndim:  # a column of a frame may hold numbers all the same
+        array = np.asarray(array.tolist())
     if array.dtype.kind not in "biuf":
-        first = f"[0] is {array.ravel().tolist()[0]!r}" if array.ndim else f" is {array.item()!r}"
+        values = array.ravel().tolist()
+        place = next((place for place, value in enumerate(values) if not isinstance(value, Real)), 0)
+        where = f"[{place * len(array) // len(values)}]" if array.ndim else ""
         raise InputError(
-            f"{name}{first}, but {name} must be numbers, for classes 0 to C - 1 (numpy.unique with return_inverse=True "
-            "gives them)."
+            f"{name}{where} is {values[place]!r}, but {name} must be numbers, for classes 0 to C - 1 (numpy.unique "
+            "with return_inverse=True gives them)."
         )
     return array
 

@@ -18,7 +18,7 @@ from gradsieve.data import Rows
 from gradsieve.estimators.fitting import Plan, Trainer, make_trainer, mean_outputs
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.methods import METHODS
-from gradsieve.training.loop import reproducible
+from gradsieve.training.repeatable import reproducible
 
 TargetsAt = Callable[[bool], NDArray]  # whether rows are dropped -> the targets as they are then learnt
 

@@ -27,7 +27,7 @@ from gradsieve.kernels import without_kernels
 from gradsieve.method import Method, make_method
 from gradsieve.methods import METHODS
 from gradsieve.registry import unknown
-from gradsieve.training.loop import reproducible
+from gradsieve.training.repeatable import reproducible
 from gradsieve.training.run import Compile
 from gradsieve.training.setting import choose_device
 from gradsieve.training.update import update

@@ -215,7 +215,7 @@ def prepare_table(
 
 def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Prepared:
     """Images with the names of their folders as classes."""
-    if any(data.glob("*.csv")):
+    if any(data.glob("*.csv")) and not any(each.is_dir() for each in data.iterdir()):
         raise InputError(
             f"{data} is a folder of CSV files, but a folder holds Parquet or Arrow files, or images in class folders. "
             "Join them into one CSV file."

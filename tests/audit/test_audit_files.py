@@ -226,3 +226,8 @@ def test_the_terminal_runs_no_markup(digits):
     file = io.StringIO()
     Console(file=file, width=200).print(hostile)
     assert "[red]3[/nothing]" in file.getvalue()
+
+
+def test_a_file_that_is_not_there_is_told_first(gradsieve, tmp_path):
+    done = gradsieve("audit", tmp_path / "typo.csv", "--target", "y")
+    assert (done.code, f"There is no file {tmp_path / 'typo.csv'}." in done.err) == (2, True)

@@ -144,3 +144,11 @@ def test_which_file(tmp_path):
     write(tmp_path / "b.csv")
     with pytest.raises(InputError, match=r"2 .csv files in .* a.csv, b.csv"):
         DATASETS["table"](tmp_path)
+
+
+@pytest.mark.parametrize("word", ["", "NA", "null", "n/a", "?"])
+def test_words_that_are_no_class_are_those_of_a_fit(tmp_path, word):
+    path = tmp_path / "t.csv"
+    path.write_text("a,kind\n" + "".join(f"{row},{('cat', 'none')[row % 2]}\n" for row in range(20)) + f"20,{word}\n")
+    with pytest.raises(InputError, match="line 22, column kind: no class"):
+        DATASETS["table"](path, target="kind", task="classification")

@@ -161,7 +161,11 @@ def test_words_among_numbers_are_no_class_in_a_stream_either(columns, write_shar
     codes = [("0", "1", "none")[2 if row % 20 == 0 else row % 2] for row in range(400)]
     shards, found = write_shards(tmp_path / "t", columns(400) | {"code": codes}), []
     for stream in (True, False):
-        done = fit(shards, tmp_path / f"{stream}", "code", ignore=["kind", "y"], stream=stream, epochs=1)
+        notes = []
+        done = fit(
+            shards, tmp_path / f"{stream}", "code", ignore=["kind", "y"], stream=stream, epochs=1, note=notes.append
+        )
+        assert any("20 rows are left out" in note and "reads 'none' holds nothing" in note for note in notes)
         found.append((done["rows"], load_model(tmp_path / f"{stream}").targets.classes))
     assert found == [(380, ["0", "1"])] * 2
 

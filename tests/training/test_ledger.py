@@ -61,3 +61,9 @@ def test_a_score_that_is_nan_counts_as_the_worst():
     ledger = Ledger.empty(1)
     ledger.record(torch.tensor([0]), torch.tensor([torch.nan]), kept=torch.tensor([], dtype=torch.int64))
     assert ledger.mean_score.tolist() == [torch.inf]
+
+
+def test_a_score_beyond_all_numbers_stays_so():
+    ledger = Ledger.empty(3)
+    ledger.record(torch.arange(3), torch.tensor([1.0, torch.inf, torch.nan]), kept=torch.tensor([0]))
+    assert ledger.mean_score.tolist() == [1.0, float("inf"), float("inf")]

@@ -17,13 +17,14 @@ from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.estimators.decorrelating import decorrelation
 from gradsieve.estimators.fitting import mean_outputs
 from gradsieve.estimators.scaling import input_scale, scale_inputs
-from gradsieve.files import encoding, model_folder
-from gradsieve.files.cells import safe_cell
-from gradsieve.files.encoding import Encoding, learn_categories, learn_columns, learn_number
 from gradsieve.files.fit import fit_file, predict_file
-from gradsieve.files.frame import Frame, read_frame
-from gradsieve.files.model_folder import load_model, save_model
-from gradsieve.files.targets import infer_task
+from gradsieve.tables import encoding, model_folder
+from gradsieve.tables.cells import safe_cell
+from gradsieve.tables.encoding import Encoding, learn_categories, learn_columns, learn_number
+from gradsieve.tables.frame import Frame
+from gradsieve.tables.model_folder import load_model, save_model
+from gradsieve.tables.reading import read_frame
+from gradsieve.tables.targets import infer_task
 
 EXPAND = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "expand.py"
 
@@ -464,7 +465,7 @@ def test_an_extra_that_is_not_installed_is_named(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from pathlib import Path\nfrom gradsieve.files.frame import read_frame\n"
+        "from pathlib import Path\nfrom gradsieve.tables.reading import read_frame\n"
         "from gradsieve.errors import MissingExtraError\n"
         "try:\n    read_frame(Path('t.parquet'))\nexcept MissingExtraError as error:\n    print(error)\n"
     )

@@ -13,7 +13,7 @@ from gradsieve.errors import GradsieveError, InputError, RunFolderError  # noqa:
 from gradsieve.experiments import sweep  # noqa: E402
 from gradsieve.experiments.sweep import sweep_file  # noqa: E402
 from gradsieve.files.fit import predict_file  # noqa: E402
-from gradsieve.files.model_folder import load_model  # noqa: E402
+from gradsieve.tables.model_folder import load_model  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

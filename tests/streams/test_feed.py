@@ -6,11 +6,11 @@ import torch
 from numpy.testing import assert_array_equal
 
 from gradsieve.errors import InputError
-from gradsieve.files.frame import read_frame
+from gradsieve.streams.encoder import Encoder
 from gradsieve.streams.feed import BlockFeed, Place
-from gradsieve.streams.reading import Encoder
-from gradsieve.streams.shards import open_shards
 from gradsieve.streams.survey import survey
+from gradsieve.tables.reading import read_frame
+from gradsieve.tables.shards import open_shards
 
 ROWS = 3000
 INPUTS = ["a", "b", "c", "town"]

@@ -18,11 +18,11 @@ from gradsieve.choosing import electorate
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.files import fit as files_fit
 from gradsieve.files.fit import fit_file, predict_file, prepare
-from gradsieve.files.model_folder import load_model
 from gradsieve.streams import fit as stream_fit
 from gradsieve.streams import rows as stream_rows
 from gradsieve.streams import survey as stream_survey
 from gradsieve.streams.rows import most_suspicious
+from gradsieve.tables.model_folder import load_model
 from gradsieve.training.files import read_tensors
 from gradsieve.training.interrupt import Interrupted
 
@@ -103,7 +103,7 @@ def test_predict_streams_too(shards, streamed, monkeypatch, tmp_path):
     out, _ = streamed
     whole = predict_file(out, shards)
     monkeypatch.setattr(files_fit, "MOST_IN_MEMORY", 0)
-    monkeypatch.setattr("gradsieve.streams.reading.SLICE", 128)
+    monkeypatch.setattr("gradsieve.tables.shard_frames.SLICE", 128)
     parts = list(files_fit.predictions(out, shards))
     assert len(parts) > 20
 

@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradsieve.streams.order import LANES, epoch_groups, in_file_order, window_order, window_size, windows
-from gradsieve.streams.shards import Group
+from gradsieve.streams.order import LANES, epoch_groups, window_order, window_size, windows
+from gradsieve.tables.shards import Group, in_file_order
 
 
 def make_groups(sizes):

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from gradsieve.errors import InputError
-from gradsieve.files.frame import read_frame
-from gradsieve.streams import shards
-from gradsieve.streams.reading import frames, read_slice, to_numpy
-from gradsieve.streams.shards import Reader, Slice, is_shards, open_shards
+from gradsieve.tables import shards
+from gradsieve.tables.reading import read_frame
+from gradsieve.tables.shard_frames import frames, read_slice, to_numpy
+from gradsieve.tables.shards import Reader, Slice, is_shards, open_shards
 
 ROWS, GROUP = 3000, 250
 

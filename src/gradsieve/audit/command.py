@@ -12,7 +12,7 @@ from gradsieve.audit.result import Audit
 from gradsieve.audit.run import audit_run
 from gradsieve.audit.writing import check_absent, write_audit
 from gradsieve.errors import InputError
-from gradsieve.files.model_folder import check_new
+from gradsieve.tables.model_folder import check_new
 
 
 def audit_command(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gradsieve.audit import columns
 from gradsieve.errors import MissingExtraError, RunFolderError
-from gradsieve.files.cells import safe_cell
+from gradsieve.tables.cells import safe_cell
 from gradsieve.training.files import write_json
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from gradsieve.data.validate import check_count
 from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunFolderError
 from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
 from gradsieve.files.fit import Prepared, prepare, rows_csv
-from gradsieve.files.model_folder import Design, Model, about, save_model
 from gradsieve.methods import DEFAULT_METHOD
+from gradsieve.tables.model_folder import Design, Model, about, save_model
 from gradsieve.training.files import read_json, write_json
 
 Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Plan, and "hidden"

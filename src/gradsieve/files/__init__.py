@@ -1,1 +1,1 @@
-"""The user's own files: read them, fit a network to them, keep it in a folder without code, and ask it again."""
+"""The user's own files, in memory or streamed: fit a network to them, and ask it again."""

@@ -23,12 +23,19 @@ from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.fitting import DROP_RATE, Plan, fit_networks, mean_outputs
-from gradsieve.files.cells import csv_lines, to_csv
-from gradsieve.files.encoding import Encoding, learn_encoding
-from gradsieve.files.frame import Frame, read_frame
 from gradsieve.files.images import SIDE, class_images, find_images, read_images
-from gradsieve.files.model_folder import Design, Model, about, check_new, load_model, save_model
-from gradsieve.files.targets import (
+from gradsieve.methods import DEFAULT_METHOD
+from gradsieve.registry import unknown
+from gradsieve.streams.encoder import BadRows
+from gradsieve.streams.fit import fit_stream
+from gradsieve.tables.cells import csv_lines, to_csv
+from gradsieve.tables.encoding import Encoding, learn_encoding
+from gradsieve.tables.frame import Frame
+from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, save_model
+from gradsieve.tables.reading import read_frame
+from gradsieve.tables.shard_frames import frames
+from gradsieve.tables.shards import is_shards, open_shards
+from gradsieve.tables.targets import (
     Targets,
     amount_columns,
     class_targets,
@@ -38,9 +45,6 @@ from gradsieve.files.targets import (
     row_header,
     words_without_target,
 )
-from gradsieve.methods import DEFAULT_METHOD
-from gradsieve.registry import unknown
-from gradsieve.streams.shards import BadRows, is_shards, open_shards
 from gradsieve.training.files import write_whole
 
 HIDDEN = (256, 256)
@@ -90,7 +94,7 @@ def fit_file(
     """Fit a network to a CSV, Parquet, Arrow or NPZ file, or to a folder of shards or class folders.
 
     ``drop_rate="auto"`` lets held-out rows choose the share to drop (``gradsieve.choosing.rates``).
-    The folder ``out`` will hold the model (``gradsieve.files.model_folder``); returned is a summary. Everything that
+    The folder ``out`` will hold the model (``gradsieve.tables.model_folder``); returned is a summary. Everything that
     can be wrong with the file is found before anything is fitted or written.
 
     Parquet and Arrow files that would take more than 1 GB are streamed (``stream`` decides otherwise): rows are checked
@@ -105,8 +109,6 @@ def fit_file(
     options = {"method": method, "epochs": epochs, "batch_size": batch_size, "seed": seed, "device": device}
     shards = open_shards(data) if is_shards(data) and stream is not False else None
     if shards is not None and (stream or shards.bytes_in_memory > MOST_IN_MEMORY):
-        from gradsieve.streams.fit import fit_stream
-
         ways: dict[str, Any] = {"bad_rows": bad_rows, "resume": resume, "save_every": save_every}
         columns: dict[str, Any] = {"task": task, "ignore": ignore, "categorical": categorical}
         calls: dict[str, Any] = {"drop_rate": drop_rate, "hidden": HIDDEN, "note": note, "tell": tell}
@@ -292,8 +294,6 @@ def table_parts(model: Model, data: Path) -> Iterator[tuple[Sequence[Any], NDArr
         check_columns(frame, model)
         yield range(1, len(frame) + 1), model.encoding.apply(frame)
         return
-    from gradsieve.streams.reading import frames
-
     check_columns(Frame(data, dict.fromkeys(shards.columns, np.empty(0))), model)
     for frame in frames(shards, model.encoding.names):
         assert frame.row_numbers is not None

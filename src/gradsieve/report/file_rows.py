@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gradsieve.errors import InputError, MissingExtraError
-from gradsieve.files.frame import read_frame
 from gradsieve.report.findings import Findings
 from gradsieve.report.source_rows import LINE, ShownRows
 from gradsieve.report.thumbnails import SIDE, data_uri
+from gradsieve.tables.reading import read_frame
 
 
 def show_file(source: Path, findings: Findings) -> ShownRows:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.errors import CheckpointError
-from gradsieve.files.cells import FORMULA
 from gradsieve.report.source_rows import SourceTargets
+from gradsieve.tables.cells import FORMULA
 from gradsieve.training.files import read_json
 from gradsieve.training.ledger import Ledger
 

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gradsieve.streams.encoder import Encoded, Encoder, joined
 from gradsieve.streams.order import Window, epoch_groups, window_order, window_size, windows
-from gradsieve.streams.reading import Encoded, Encoder, joined, read_slice
-from gradsieve.streams.shards import Reader, Shards
+from gradsieve.tables.shard_frames import read_slice
+from gradsieve.tables.shards import Reader, Shards
 from gradsieve.training.feed import Batch
 
 

@@ -1,6 +1,6 @@
 """``gradsieve fit`` on a table that does not fit into memory.
 
-What it leaves is what every fit leaves (``gradsieve.files.model_folder``), but that rows.csv lists the most suspicious
+What it leaves is what every fit leaves (``gradsieve.tables.model_folder``), but that rows.csv lists the most suspicious
 rows alone; ledger.safetensors has the figures of all. While it works, the folder holds fit/, with where it stands.
 """
 
@@ -26,20 +26,20 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.fitting import Plan, start
-from gradsieve.files.frame import Frame
-from gradsieve.files.model_folder import Design, Model, about, check_new, read_content, save_model, saved_summary
-from gradsieve.files.targets import given_targets
 from gradsieve.method import Method
 from gradsieve.methods import METHODS
 from gradsieve.ranks.together import differences
 from gradsieve.registry import unknown
 from gradsieve.selection import keep_first
+from gradsieve.streams.encoder import BadRows, Encoded, Encoder
 from gradsieve.streams.feed import BlockFeed
-from gradsieve.streams.reading import Encoded, Encoder
 from gradsieve.streams.rows import listed_rows, score_rows
-from gradsieve.streams.shards import BadRows, Shards
 from gradsieve.streams.survey import Surveyed, survey
 from gradsieve.streams.trainer import StreamTrainer
+from gradsieve.tables.frame import Frame
+from gradsieve.tables.model_folder import Design, Model, about, check_new, read_content, save_model, saved_summary
+from gradsieve.tables.shards import Shards
+from gradsieve.tables.targets import given_targets
 from gradsieve.training.auto_rate import PICK, read_pick
 from gradsieve.training.files import write_json, write_tensors
 from gradsieve.training.folder import RunFolder, check_same

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from gradsieve import seeds
-from gradsieve.streams.shards import Group, Slice
+from gradsieve.tables.shards import SLICE, Group, Slice
 
 LANES = 8  # groups, at least, that a window takes rows from while there are so many
-WINDOW_ROWS = 2**19
-SLICE = WINDOW_ROWS // LANES  # rows that are read at a time, at most
+WINDOW_ROWS = LANES * SLICE
 WINDOW_BYTES = 2**26  # of inputs
 LEAST_ROWS = 2**12
 
@@ -55,10 +54,3 @@ def windows(groups: Sequence[Group], rows: int) -> Iterator[Window]:
 def window_order(rows: int, seed: int, epoch: int, rank: int, number: int) -> Tensor:
     """The order of the rows of a window."""
     return torch.randperm(rows, generator=seeds.generator(seed, "window", epoch, rank, number))
-
-
-def in_file_order(groups: Sequence[Group], rows: int) -> Iterator[Slice]:
-    """Every row once, as the files have them, in slices of at most ``rows``."""
-    for group in groups:
-        for start in range(0, group.rows, rows):
-            yield Slice(group, start, min(rows, group.rows - start))

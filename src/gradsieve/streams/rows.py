@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve.estimators.fitting import answers, mean_outputs, scale_of_last
-from gradsieve.files.cells import to_csv
-from gradsieve.files.frame import Frame
-from gradsieve.files.targets import given_targets, row_header
 from gradsieve.method import Method
 from gradsieve.scores.loss_gradient import loss_gradient_norm
-from gradsieve.streams.order import SLICE, in_file_order
-from gradsieve.streams.reading import Encoded, Encoder, read_slice
-from gradsieve.streams.shards import Reader, Shards
+from gradsieve.streams.encoder import Encoded, Encoder
+from gradsieve.tables.cells import to_csv
+from gradsieve.tables.frame import Frame
+from gradsieve.tables.shard_frames import read_slice
+from gradsieve.tables.shards import SLICE, Reader, Shards, in_file_order
+from gradsieve.tables.targets import given_targets, row_header
 from gradsieve.training.ledger import Ledger
 
 LISTED = 100_000  # rows of rows.csv, at most

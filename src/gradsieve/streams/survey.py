@@ -15,9 +15,12 @@ import torch
 from gradsieve import seeds
 from gradsieve.data import Task
 from gradsieve.errors import InputError
-from gradsieve.files.encoding import Encoding, holds_words, learn_encoding
-from gradsieve.files.frame import Frame, texts
-from gradsieve.files.targets import (
+from gradsieve.streams.encoder import BadRows, is_good
+from gradsieve.tables.encoding import Encoding, holds_words, learn_encoding
+from gradsieve.tables.frame import Frame, texts
+from gradsieve.tables.shard_frames import frames, read_slice
+from gradsieve.tables.shards import SLICE, Group, Reader, Shards, in_file_order
+from gradsieve.tables.targets import (
     Targets,
     amount_columns,
     check_classes,
@@ -28,9 +31,6 @@ from gradsieve.files.targets import (
     sorted_classes,
     words_without_target,
 )
-from gradsieve.streams.order import SLICE, in_file_order
-from gradsieve.streams.reading import frames, is_good, read_slice
-from gradsieve.streams.shards import BadRows, Group, Reader, Shards
 
 SAMPLE = 2**17  # rows
 SURVEYED = 2**22  # rows of the groups that the sample is taken from, at least where there are so many

@@ -20,7 +20,7 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.decorrelating import Decorrelation, decorrelation
 from gradsieve.estimators.scaling import CLIP, Scale, input_scale, scale_inputs
-from gradsieve.files.frame import Frame, is_missing, is_text, label, number, numbers, texts, written
+from gradsieve.tables.frame import Frame, is_missing, is_text, label, number, numbers, texts, written
 
 MOST_CATEGORIES = 64
 MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories

@@ -14,8 +14,8 @@ from gradsieve.data import Task
 from gradsieve.data.table import MISSING
 from gradsieve.errors import InputError
 from gradsieve.estimators.scaling import Scale, scale_targets, target_scale
-from gradsieve.files.encoding import is_mostly_numbers
-from gradsieve.files.frame import Frame, is_missing, is_text, number, numbers, numeric_if_all, texts
+from gradsieve.tables.encoding import is_mostly_numbers
+from gradsieve.tables.frame import Frame, is_missing, is_text, number, numbers, numeric_if_all, texts
 
 FEW = 20  # different whole numbers are classes, more are amounts
 

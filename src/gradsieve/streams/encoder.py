@@ -1,12 +1,11 @@
-"""From Arrow's columns to a frame's, and from a frame to what a network reads."""
+"""From a frame to what a network reads."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradsieve.errors import InputError
-from gradsieve.files.encoding import Encoding, NumberColumn
-from gradsieve.files.frame import Frame, is_text, number
-from gradsieve.files.targets import Targets, filled_rows, given_targets
-from gradsieve.streams.order import SLICE, in_file_order
-from gradsieve.streams.shards import BadRows, Reader, Shards, Slice, arrow, open_shards
+from gradsieve.tables.encoding import Encoding, NumberColumn
+from gradsieve.tables.frame import Frame, is_text, number
+from gradsieve.tables.targets import Targets, filled_rows, given_targets
+
+BadRows = Literal["stop", "skip"]  # what to do about rows that cannot be read as the others are
 
 
 class Encoded(NamedTuple):
@@ -28,51 +27,6 @@ class Encoded(NamedTuple):
     inputs: Tensor  # (n, d) float32
     targets: Tensor  # (n,) or (n, q)
     bad: int = 0
-
-
-def read_shards(path: Path) -> Frame:
-    """A whole table in memory."""
-    shards = open_shards(path)
-    parts = list(frames(shards, list(shards.columns)))
-    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in shards.columns}
-    return Frame(path, columns, shards=shards, row_numbers=np.arange(len(shards)))
-
-
-def frames(shards: Shards, names: Sequence[str]) -> Iterator[Frame]:
-    """All rows in the order of the files, a part at a time."""
-    reader = Reader(shards, names)
-    for part in in_file_order(shards.groups, SLICE):
-        yield read_slice(reader, part)
-
-
-def read_slice(reader: Reader, part: Slice) -> Frame:
-    """The rows of a slice as a frame that knows where each of them stands."""
-    table = reader.read(part)
-    columns = {name: to_numpy(table.column(name)) for name in reader.names}
-    return Frame(reader.shards.path, columns, shards=reader.shards, row_numbers=part.first + np.arange(part.rows))
-
-
-def to_numpy(column: Any) -> NDArray:
-    """A column of Arrow as float64, NaN where it is missing, or as text, "" where it is missing."""
-    pa, kind = arrow(), column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if pa.types.is_temporal(kind):  # a date is a number of days or smaller units
-        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        return to_text(column)
-    numbers = column.cast(pa.float64(), safe=False).to_numpy()
-    return numbers.copy() if kind == pa.float64() else numbers  # no cast: a view of a file that may be mapped
-
-
-def to_text(column: Any) -> NDArray:
-    pa = arrow()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return column.fill_null("").to_numpy()
-    cells = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in column.to_pylist()]
-    return np.array(["" if cell is None else str(cell) for cell in cells], dtype=object)
 
 
 def is_good(frame: Frame, number_columns: Iterable[str]) -> NDArray[np.bool_]:

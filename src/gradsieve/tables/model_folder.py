@@ -20,9 +20,9 @@ from torch import nn
 from gradsieve.errors import CheckpointError, GradsieveError, RunFolderError
 from gradsieve.estimators.decorrelating import Decorrelation
 from gradsieve.estimators.fitting import Plan
-from gradsieve.files.encoding import Encoding, from_json, to_json
-from gradsieve.files.targets import Targets
 from gradsieve.models.build import build
+from gradsieve.tables.encoding import Encoding, from_json, to_json
+from gradsieve.tables.targets import Targets
 from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
 from gradsieve.training.state import under
 from gradsieve.training.versions import versions

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from gradsieve.errors import InputError, MissingExtraError
 
@@ -21,7 +21,7 @@ FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather
 EDGE = 2**16  # bytes at both ends of a file that say whether it is still the same
 TEXT_BYTES = 64  # a cell of text in memory, about
 BUFFER = 2**16  # bytes of a column chunk that are read at a time
-BadRows = Literal["stop", "skip"]  # what to do about rows that cannot be read as the others are
+SLICE = 2**16  # rows that are read at a time, at most
 
 
 class Shard(NamedTuple):
@@ -166,6 +166,13 @@ def edges(path: Path) -> bytes:
         head = file.read(EDGE)
         file.seek(-min(EDGE, path.stat().st_size), 2)
         return head + file.read()
+
+
+def in_file_order(groups: Sequence[Group], rows: int) -> Iterator[Slice]:
+    """Every row once, as the files have them, in slices of at most ``rows``."""
+    for group in groups:
+        for start in range(0, group.rows, rows):
+            yield Slice(group, start, min(rows, group.rows - start))
 
 
 class Reader:

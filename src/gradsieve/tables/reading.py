@@ -1,0 +1,73 @@
+"""A file of rows as a frame: CSV, Parquet, Arrow and NPZ all become the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsieve.data.table import read_csv
+from gradsieve.errors import InputError
+from gradsieve.tables.frame import Frame, numeric_if_all
+from gradsieve.tables.shard_frames import read_shards
+from gradsieve.tables.shards import FORMATS
+
+
+def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = ()) -> Frame:
+    """The rows of a CSV, NPZ, Parquet or Arrow file by its suffix, or of a folder of the latter two.
+
+    ``words``: columns that stay text where the file has text, as CSV always has, even if they look like numbers.
+    """
+    readers = {".csv": partial(_read_csv, words=words), ".npz": _read_npz, **dict.fromkeys(FORMATS, read_shards)}
+    reader = read_shards if path.is_dir() else readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"{path} is not a file that can be read: give a .csv, .parquet, .arrow or .npz file, or a folder of "
+            "Parquet or Arrow files or of class folders."
+        )
+    if not path.exists():
+        raise InputError(f"There is no file {path}.")
+    frame = reader(path)
+    if not frame.columns or len(frame) < least_rows:
+        rows = len(frame) if frame.columns else 0
+        raise InputError(f"{path} holds {rows} rows, but at least {least_rows} are needed.")
+    return frame
+
+
+def _read_csv(path: Path, words: Collection[str]) -> Frame:
+    table = read_csv(path, least_rows=1, least_columns=1)
+    columns = {
+        name: np.array([row[place] for row in table.rows], dtype=object) for place, name in enumerate(table.header)
+    }
+    columns = {name: cells if name in words else numeric_if_all(cells) for name, cells in columns.items()}
+    return Frame(path, columns, table.lines)
+
+
+def _read_npz(path: Path) -> Frame:
+    try:
+        with np.load(path, allow_pickle=False) as file:  # pickles in a file could run code
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
+        raise InputError(f"{path} cannot be read as NPZ of plain arrays: {error}.") from error
+    columns: dict[str, NDArray] = {}
+    groups: dict[str, list[str]] = {}
+    for name, array in arrays.items():
+        if array.ndim not in (1, 2) or array.dtype.kind not in "biufU":
+            raise InputError(
+                f"{path}: the array {name} has the shape {array.shape} and dtype {array.dtype}, but columns are (N,) "
+                "and tables (N, d) of numbers or text."
+            )
+        parts = array.reshape(len(array), -1)
+        own = [name] if array.ndim == 1 else [f"{name}_{place}" for place in range(parts.shape[1])]
+        groups |= {name: own} if array.ndim == 2 else {}
+        for place, column in enumerate(own):
+            values = parts[:, place]
+            columns[column] = values.astype(object) if values.dtype.kind == "U" else values.astype(np.float64)
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"{path}: the arrays have different numbers of rows: {lengths}. All must be alike.")
+    return Frame(path, columns, groups=groups)

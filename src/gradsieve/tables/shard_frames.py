@@ -1,0 +1,58 @@
+"""Parquet and Arrow files as frames: Arrow's columns become a frame's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsieve.tables.frame import Frame
+from gradsieve.tables.shards import SLICE, Reader, Shards, Slice, arrow, in_file_order, open_shards
+
+
+def read_shards(path: Path) -> Frame:
+    """A whole table in memory."""
+    shards = open_shards(path)
+    parts = list(frames(shards, list(shards.columns)))
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in shards.columns}
+    return Frame(path, columns, shards=shards, row_numbers=np.arange(len(shards)))
+
+
+def frames(shards: Shards, names: Sequence[str]) -> Iterator[Frame]:
+    """All rows in the order of the files, a part at a time."""
+    reader = Reader(shards, names)
+    for part in in_file_order(shards.groups, SLICE):
+        yield read_slice(reader, part)
+
+
+def read_slice(reader: Reader, part: Slice) -> Frame:
+    """The rows of a slice as a frame that knows where each of them stands."""
+    table = reader.read(part)
+    columns = {name: to_numpy(table.column(name)) for name in reader.names}
+    return Frame(reader.shards.path, columns, shards=reader.shards, row_numbers=part.first + np.arange(part.rows))
+
+
+def to_numpy(column: Any) -> NDArray:
+    """A column of Arrow as float64, NaN where it is missing, or as text, "" where it is missing."""
+    pa, kind = arrow(), column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_temporal(kind):  # a date is a number of days or smaller units
+        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return to_text(column)
+    numbers = column.cast(pa.float64(), safe=False).to_numpy()
+    return numbers.copy() if kind == pa.float64() else numbers  # no cast: a view of a file that may be mapped
+
+
+def to_text(column: Any) -> NDArray:
+    pa = arrow()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column.fill_null("").to_numpy()
+    cells = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in column.to_pylist()]
+    return np.array(["" if cell is None else str(cell) for cell in cells], dtype=object)

@@ -44,7 +44,7 @@ format: setup  ## let ruff arrange the code
 
 docs: setup  ## render the pages that come from the code
 	$(BIN)/python -m gradsieve.report.methods_page docs/methods.md
-	$(BIN)/python -m gradsieve.report.results_page results docs/results.md
+	$(BIN)/python -m gradsieve.experiments.results_page results docs/results.md
 
 clean:  ## remove the environment and everything made by runs
 	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis

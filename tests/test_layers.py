@@ -28,7 +28,8 @@ LAYERS = [  # a module may import from its own layer and from those above it in 
     {"files"},
     {"dropin"},
     {"adapters"},
-    {"audit", "report", "experiments"},
+    {"audit", "report"},
+    {"experiments"},
     {"cli"},
     {"__init__", "__main__"},
 ]

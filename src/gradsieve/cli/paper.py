@@ -83,7 +83,7 @@ def publish(
     to: Annotated[Path, typer.Option(help="Folder of the published records.")] = Path("results"),
 ) -> None:
     """Add the records of a grid to those that are published; a figure that is there is never changed."""
-    from gradsieve.report.publish import publish_folder
+    from gradsieve.experiments.publish import publish_folder
 
     for path in publish_folder(folder, to):
         typer.echo(path)

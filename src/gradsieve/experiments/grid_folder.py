@@ -17,10 +17,10 @@ from gradsieve.errors import MissingExtraError, RunFolderError
 from gradsieve.experiments.experiment import FEATURES, PARTS
 from gradsieve.experiments.features import other_images
 from gradsieve.experiments.grid import Cell, Scope, cell_path
+from gradsieve.experiments.records import Record, in_order, make_record, merge, read_records, write_records
 from gradsieve.experiments.remote_folder import is_address
+from gradsieve.experiments.results_table import draw_records, report_page
 from gradsieve.ranks.together import differences
-from gradsieve.report.records import Record, in_order, make_record, merge, read_records, write_records
-from gradsieve.report.results_table import draw_records, report_page
 from gradsieve.training.files import read_json, write_json, write_whole
 from gradsieve.training.folder import RunFolder
 

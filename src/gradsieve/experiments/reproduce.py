@@ -22,13 +22,13 @@ from gradsieve.experiments.features import ensure_features
 from gradsieve.experiments.grid import Cell, Scope, cell_path, make_cells, run_folder
 from gradsieve.experiments.grid_folder import claim, is_ours, result_of, write_reports
 from gradsieve.experiments.ray_pool import Cluster, run_on_ray
+from gradsieve.experiments.records import Record
 from gradsieve.experiments.remote_folder import Mirror, fetch_run, is_report
 from gradsieve.experiments.watch import Watch, make_watch
 from gradsieve.experiments.workers import Outcome, Task, attempt, run_in_workers
 from gradsieve.method import make_method
 from gradsieve.methods import METHODS
 from gradsieve.models.build import build
-from gradsieve.report.records import Record
 from gradsieve.training.interrupt import Interrupted
 from gradsieve.training.setting import CRITERIA, choose_device
 

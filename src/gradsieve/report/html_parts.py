@@ -22,10 +22,10 @@ from gradsieve.report.html_tables import (
     text_column,
 )
 from gradsieve.report.markup import Html, join, tag
-from gradsieve.report.records import train_command
 from gradsieve.report.story import certificate_figure, subject_figures
 from gradsieve.report.subjects import Subject, label, names_code
 from gradsieve.report.svg import draw
+from gradsieve.training.command import train_command
 from gradsieve.training.run import Run
 
 CONFUSED = 3  # classes named as more likely

@@ -10,17 +10,10 @@ import pytest
 from gradsieve.cli import main
 from gradsieve.errors import InputError
 from gradsieve.experiments.grid import Scope, make_cells
-from gradsieve.report.publish import publish
-from gradsieve.report.records import (
-    epoch_seconds,
-    in_order,
-    make_record,
-    merge,
-    read_records,
-    train_command,
-    write_records,
-)
+from gradsieve.experiments.publish import publish
+from gradsieve.experiments.records import epoch_seconds, in_order, make_record, merge, read_records, write_records
 from gradsieve.training import loop
+from gradsieve.training.command import train_command
 
 (CELL,) = make_cells("table2", Scope(rows=("CF10-pf-45",), methods=("prl-l",), seeds=(3,)))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gradsieve.experiments.experiment import EXPERIMENTS
+from gradsieve.experiments.results_page import main, read_results, results_page
+from gradsieve.experiments.results_table import draw_records, pictures_of, report_page
 from gradsieve.report.bands import draw_bands, over_seeds
-from gradsieve.report.results_page import main, read_results, results_page
-from gradsieve.report.results_table import draw_records, pictures_of, report_page
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,4 +1,4 @@
-"""docs/results.md from results/*.json: ``python -m gradsieve.report.results_page results docs/results.md``."""
+"""docs/results.md from results/*.json: ``python -m gradsieve.experiments.results_page results docs/results.md``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from gradsieve.experiments.experiment import EXPERIMENTS
-from gradsieve.report.records import Record, read_records
-from gradsieve.report.results_table import draw_records, pictures_of, report_page
+from gradsieve.experiments.records import Record, read_records
+from gradsieve.experiments.results_table import draw_records, pictures_of, report_page
 
 HEAD = """# Results
 

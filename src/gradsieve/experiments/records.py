@@ -7,7 +7,6 @@ command, commit and device that it came from.
 from __future__ import annotations
 
 import json
-import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -17,8 +16,8 @@ from typing import Any
 from gradsieve.errors import InputError
 from gradsieve.experiments.experiment import EXPERIMENTS
 from gradsieve.experiments.grid import Cell
+from gradsieve.training.command import train_command
 from gradsieve.training.files import finite, write_whole
-from gradsieve.training.run import Run, make_run
 
 Record = dict[str, Any]
 KEY = ("row", "method", "variant", "seed", "preset", "epochs")
@@ -61,28 +60,6 @@ def epoch_seconds(clock: Sequence[float]) -> float:
     """The median time of an epoch, its test included, without the first: there, the device warms up."""
     lengths = [after - before for before, after in pairwise(clock)]
     return round(statistics.median(lengths or clock), 3)
-
-
-def train_command(run: Run) -> str:
-    """The command that trains exactly this run; DIR stands for where the data is."""
-    ours = run.to_json()
-    given = {"corruption": run.corruption, "rate": run.rate, "preset": run.preset, "seed": run.seed}
-    usual = make_run(run.data, run.method, **given).to_json()
-    words = ["gradsieve", "train", "--data", run.data]
-    words += ["--data-dir", "DIR"] if run.data_dir else []
-    words += ["--corruption", run.corruption, "--rate", repr(run.rate)] if run.corruption != "none" else []
-    words += ["--method", run.method, "--preset", run.preset, "--seed", str(run.seed)]
-    for name, value in ours.items():
-        if name in ("data_dir", "device") or value == usual[name]:
-            continue
-        if not isinstance(value, dict):
-            words += [f"--{name.replace('_', '-')}", str(value)]
-            continue
-        for option, setting in value.items():
-            if usual[name].get(option) != setting:
-                text = setting if isinstance(setting, str) else json.dumps(setting)
-                words += [f"--{name.removesuffix('s').replace('_', '-')}", f"{option}={text}"]
-    return shlex.join(words)
 
 
 def key(record: Record) -> tuple[Any, ...]:

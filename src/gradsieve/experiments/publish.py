@@ -9,7 +9,7 @@ from typing import Any
 from gradsieve.errors import InputError
 from gradsieve.experiments.experiment import EXPERIMENTS
 from gradsieve.experiments.grid import Scope, make_cells
-from gradsieve.report.records import Record, departures, in_order, key, merge, read_records, write_records
+from gradsieve.experiments.records import Record, departures, in_order, key, merge, read_records, write_records
 
 Place = tuple[Any, ...]  # what `key` gives
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gradsieve.experiments.experiment import EXPERIMENTS, Experiment, Metric, column_label
+from gradsieve.experiments.records import Record, departures
 from gradsieve.report.bands import draw_bands
-from gradsieve.report.records import Record, departures
 
 Column = tuple[str, str]  # method, variant
 Group = tuple[str, int, str]  # preset, epochs, departures

@@ -1,0 +1,30 @@
+"""A run as the command that trains it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from gradsieve.training.run import Run, make_run
+
+
+def train_command(run: Run) -> str:
+    """The command that trains exactly this run; DIR stands for where the data is."""
+    ours = run.to_json()
+    given = {"corruption": run.corruption, "rate": run.rate, "preset": run.preset, "seed": run.seed}
+    usual = make_run(run.data, run.method, **given).to_json()
+    words = ["gradsieve", "train", "--data", run.data]
+    words += ["--data-dir", "DIR"] if run.data_dir else []
+    words += ["--corruption", run.corruption, "--rate", repr(run.rate)] if run.corruption != "none" else []
+    words += ["--method", run.method, "--preset", run.preset, "--seed", str(run.seed)]
+    for name, value in ours.items():
+        if name in ("data_dir", "device") or value == usual[name]:
+            continue
+        if not isinstance(value, dict):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+            continue
+        for option, setting in value.items():
+            if usual[name].get(option) != setting:
+                text = setting if isinstance(setting, str) else json.dumps(setting)
+                words += [f"--{name.removesuffix('s').replace('_', '-')}", f"{option}={text}"]
+    return shlex.join(words)

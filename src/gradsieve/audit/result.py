@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from gradsieve.audit import columns, repair, terminal, writing
 from gradsieve.data import Task
 from gradsieve.data.validate import check_count
+from gradsieve.notebook import PAGES
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -86,9 +87,7 @@ class Audit:
         writing.write_summary(self, Path(path))
 
     def _repr_html_(self) -> str:
-        from gradsieve.report.html import audit_fragment
-
-        return audit_fragment(self)
+        return PAGES["audit"](self)
 
     def __rich__(self) -> Group:
         return terminal.audit_table(self)

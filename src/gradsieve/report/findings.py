@@ -8,19 +8,18 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradsieve.audit.result import Audit
+from gradsieve.audit.run import audit_run
 from gradsieve.errors import CheckpointError
 from gradsieve.report.source_rows import SourceTargets
 from gradsieve.tables.cells import FORMULA
 from gradsieve.training.files import read_json
 from gradsieve.training.ledger import Ledger
-
-if TYPE_CHECKING:
-    from gradsieve.audit import Audit
 
 WORDS, CLASSES = ("file", "kind", "off"), ("given", "suggested")  # columns of text; these, where they are classes
 CLASS_KEYS = {"name", "rows", "kept_share", "flagged", "suggested"}  # of what a summary says about a class
@@ -47,8 +46,6 @@ def audit_findings(audit: Audit, rows: int) -> Findings:
 
 def run_findings(folder: Path, rows: int) -> Findings:
     """Of a run that is audited now."""
-    from gradsieve.audit.run import audit_run
-
     return audit_findings(audit_run(folder), rows)
 
 

@@ -7,8 +7,8 @@ import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gradsieve.audit.result import Audit
 from gradsieve.errors import InputError
 from gradsieve.report.findings import audit_findings
 from gradsieve.report.html_parts import (
@@ -27,10 +27,7 @@ from gradsieve.report.markup import Html, join, tag
 from gradsieve.report.story import certificate_figure, compared_figures
 from gradsieve.report.subjects import Subject, result_subject
 from gradsieve.training.files import write_whole
-
-if TYPE_CHECKING:
-    from gradsieve.audit import Audit
-    from gradsieve.training.result import Result
+from gradsieve.training.result import Result
 
 GENERATOR = "gradsieve report"
 FRAGMENT_ROWS = 20  # in a notebook

@@ -6,13 +6,13 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradsieve.metrics import METRICS
+from gradsieve.notebook import PAGES
 from gradsieve.training.folder import RunFolder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.setting import Setting
@@ -51,8 +51,7 @@ class Result:
         return number(self.summary["purity"])
 
     def _repr_html_(self) -> str:
-        # By name, and only where somebody looks: pages are drawn above this layer.
-        return import_module("gradsieve.report.html").result_fragment(self)
+        return PAGES["result"](self)
 
 
 def finish(

@@ -44,14 +44,8 @@ def load_table(folder: Path | None = None, target: str = "", task: Task = "regre
     if task not in ("regression", "classification"):
         raise InputError(unknown("task", task, dict.fromkeys(TABLE.tasks)))
     table = read_csv(find_csv(folder))
-    ignored = find_columns(table, "ignore", ignore)
-    targets = find_columns(table, "target", target or table.header[-1])
-    columns = [column for column in range(len(table.header)) if column not in {*targets, *ignored}]
-    if not columns or set(targets) & set(ignored):
-        raise InputError(f"{table.path}: target and ignore leave no inputs, or ignore a target.")
-    order = torch.randperm(len(table.rows), generator=generator(0, "table", "split"))
-    held_out = part(0.2, len(order))
-    test, train = order[:held_out].sort().values, order[held_out:].sort().values
+    targets, columns = find_roles(table, target, ignore)
+    train, test = split(table)
     values = numbers(table, columns)
     inputs = standardise(values[train], values[test])
     if task == "classification":
@@ -106,6 +100,23 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
         why = "a split into five needs 5" if least_rows == 5 else f"at least {least_rows} are needed"
         raise InputError(f"{path} has {len(rows)} rows below the header, but {why}.")
     return Table(path, header, rows, lines)
+
+
+def find_roles(table: Table, target: str = "", ignore: str = "") -> tuple[list[int], list[int]]:
+    """Where the targets stand, the last column unless named, and where the inputs."""
+    ignored = find_columns(table, "ignore", ignore)
+    targets = find_columns(table, "target", target or table.header[-1])
+    inputs = [column for column in range(len(table.header)) if column not in {*targets, *ignored}]
+    if not inputs or set(targets) & set(ignored):
+        raise InputError(f"{table.path}: target and ignore leave no inputs, or ignore a target.")
+    return targets, inputs
+
+
+def split(table: Table) -> tuple[Tensor, Tensor]:
+    """The rows to train on and those to test on, each in the order of the file."""
+    order = torch.randperm(len(table.rows), generator=generator(0, "table", "split"))
+    held_out = part(0.2, len(order))
+    return order[held_out:].sort().values, order[:held_out].sort().values
 
 
 def find_columns(table: Table, option: str, names: str) -> list[int]:

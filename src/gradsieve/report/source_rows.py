@@ -12,12 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from gradsieve.corruptions import CORRUPTIONS
-from gradsieve.counts import part
 from gradsieve.data import DATASETS, Task
-from gradsieve.data.table import find_columns, find_csv, read_csv
+from gradsieve.data.table import find_csv, find_roles, read_csv, split
 from gradsieve.errors import InputError
 from gradsieve.report.thumbnails import POINTED, data_uri, pointed
-from gradsieve.seeds import generator
 from gradsieve.training.run import Run
 from gradsieve.training.setting import prepare
 
@@ -115,15 +113,10 @@ def read_source(settings: Mapping[str, Any]) -> SourceRows:
 def table_cells(run: Run, rows: Sequence[int]) -> dict[int, dict[str, str]]:
     """The inputs of some of a table's training rows as the file has them, and where they stand there."""
     table = read_csv(find_csv(Path(run.data_dir) if run.data_dir else None))
-    options = {"target": "", "ignore": "", **run.data_options}
-    targets = find_columns(table, "target", options["target"] or table.header[-1])
-    ignored = find_columns(table, "ignore", options["ignore"])
-    places = [place for place in range(len(table.header)) if place not in {*targets, *ignored}]
-    # The split of gradsieve.data.table, drawn once and for all; a test holds the two together.
-    order = torch.randperm(len(table.rows), generator=generator(0, "table", "split"))
-    train = order[part(0.2, len(order)) :].sort().values.tolist()
+    _, inputs = find_roles(table, run.data_options.get("target", ""), run.data_options.get("ignore", ""))
+    train = split(table)[0].tolist()
     return {
         row: {LINE: str(table.lines[train[row]])}
-        | {table.header[place]: table.rows[train[row]][place] for place in places}
+        | {table.header[column]: table.rows[train[row]][column] for column in inputs}
         for row in rows
     }

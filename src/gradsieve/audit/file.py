@@ -13,7 +13,7 @@ import torch
 from gradsieve.audit.judging import judge, mean_scores, read_outputs
 from gradsieve.audit.repair import repaired, replaced
 from gradsieve.audit.result import Audit
-from gradsieve.audit.writing import whole_file
+from gradsieve.audit.writing import new_file
 from gradsieve.data import Rows, Task
 from gradsieve.data.table import read_csv
 from gradsieve.errors import InputError
@@ -110,7 +110,7 @@ def clean_file(audit: Audit, source: Path, out: Path, targets: Sequence[str], *,
             for number, cell in zip(numbers, row, strict=True):
                 table.rows[place][number] = cell
     dropped = set() if repair else set(flagged.tolist())
-    with whole_file(out, "w") as file:
+    with new_file(out, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(table.header)
         writer.writerows(row for place, row in enumerate(table.rows) if place not in dropped)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from gradsieve.audit import columns
 from gradsieve.errors import MissingExtraError, RunFolderError
 from gradsieve.tables.cells import safe_cell
-from gradsieve.training.files import write_json
+from gradsieve.training.files import whole_file, write_json
 
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
@@ -37,7 +36,7 @@ def write_audit(audit: Audit, folder: Path) -> list[Path]:
 
 def write_csv(audit: Audit, path: Path) -> None:
     """One line for each row of the source."""
-    with whole_file(path, "w") as file:
+    with new_file(path, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         for rows in chunks(audit):
             chunk = columns.table(audit, rows)
@@ -80,7 +79,7 @@ def write_parquet(audit: Audit, path: Path) -> None:
         import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingExtraError("pyarrow", "data", "Writing Parquet") from error
-    with whole_file(path, "wb") as file, contextlib.ExitStack() as stack:
+    with new_file(path, "wb") as file, contextlib.ExitStack() as stack:
         writer = None
         for rows in chunks(audit):
             part = pa.table(columns.table(audit, rows))
@@ -95,24 +94,16 @@ def write_summary(audit: Audit, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, mode: str) -> Iterator[IO[Any]]:
+def new_file(path: Path, mode: Literal["wb", "w"]) -> Iterator[IO[Any]]:
     """A file that appears under its name when all of it is written, and only where there was none."""
     check_absent(path)
-    part = path.with_name(path.name + ".part")
-    is_text = "b" not in mode
     try:
-        with open(part, mode, newline="" if is_text else None, encoding="utf-8" if is_text else None) as file:
+        with whole_file(path, mode) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
     except OSError as error:
         raise RunFolderError(
             f"{path} could not be written ({error.strerror or error}). Choose another place."
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def check_absent(path: Path) -> None:

@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -20,11 +20,25 @@ from gradsieve.errors import CheckpointError, RunFolderError
 
 def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write all of it or nothing: a crash or a full disk leaves the old file as it was. Pieces follow each other."""
-    part = path.with_name(path.name + ".part")
     try:
-        with open(part, "wb") as file:
+        with whole_file(path) as file:
             for piece in [content] if isinstance(content, bytes) else content:
                 file.write(piece)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} could not be written ({error.strerror or error}). What was there before is untouched: "
+            "make room or choose another place, then run the command again (a run goes on with --resume)."
+        ) from error
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
+    """A file that takes its place when all of it is on the disk; until then, what was there before stays."""
+    part = path.with_name(path.name + ".part")
+    is_text = mode == "w"
+    try:
+        with open(part, mode, newline="" if is_text else None, encoding="utf-8" if is_text else None) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -33,15 +47,10 @@ def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> No
             os.fsync(folder)
         finally:
             os.close(folder)
-    except BaseException as error:
+    except BaseException:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        if not isinstance(error, OSError):  # from whoever makes the pieces
-            raise
-        raise RunFolderError(
-            f"{path} could not be written ({error.strerror or error}). What was there before is untouched: "
-            "make room or choose another place, then run the command again (a run goes on with --resume)."
-        ) from error
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

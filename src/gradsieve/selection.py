@@ -65,13 +65,19 @@ def first_rows(keys: list[Tensor], count: int) -> Tensor:
     first, rows = keys[0], keys[0].shape[0]
     if first.device.type == "cpu" and not is_traced(first):
         # A threshold takes less time than an order. Elsewhere, finding out how many rows lie under it would wait.
-        kept = (first <= first.kthvalue(count).values).nonzero().squeeze(1)
-        if kept.shape[0] == count:  # else there are ties at the threshold, or it is NaN
+        kept = smallest_if_untied(first, count)
+        if kept is not None:
             return kept
     if compares_pairs(first):
         return where(how_many_precede(keys) < count, count)
     is_kept = torch.zeros(rows, dtype=torch.bool, device=first.device)
     return where(is_kept.index_fill_(0, lexical_order(keys)[:count], True), count)
+
+
+def smallest_if_untied(values: Tensor, count: int) -> Tensor | None:
+    """The ``count`` rows of smallest value, ascending; None where values are equal at the threshold, or it is NaN."""
+    kept = (values <= values.kthvalue(count).values).nonzero().squeeze(1)
+    return kept if kept.shape[0] == count else None
 
 
 def where(mask: Tensor, count: int) -> Tensor:

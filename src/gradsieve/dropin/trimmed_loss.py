@@ -22,7 +22,7 @@ from gradsieve.ranks import gather_rows, world_size
 from gradsieve.scores.loss import LABEL_LOSSES, Criterion, row_losses, unpack
 from gradsieve.scores.loss_gradient import loss_gradient_norm, norm_of_rows, ranks_as_loss
 from gradsieve.scores.recall import take
-from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class
+from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class, smallest_if_untied
 
 Score = Literal["gradient", "loss"]  # of PRL(L), of SPL
 
@@ -147,9 +147,8 @@ def keep_positions(ranked: Ranking, classes: Tensor | None, rate: float, share: 
     if alone and torch.compiler.is_compiling():  # which cannot trace fractions
         return first_rows(ranked.keys(), max(1, share.of(values.shape[0])))
     if alone and values.device.type == "cpu" and len(values):
-        count = max(1, share.of(len(values)))
-        kept = (values <= values.kthvalue(count).values).nonzero().squeeze(1)
-        if len(kept) == count:  # no tie to break at the threshold, so that no loss was needed
+        kept = smallest_if_untied(values, max(1, share.of(len(values))))
+        if kept is not None:  # no tie to break, so that no loss was needed
             return kept
     ties = ranked.ties() if ranked.ties is not None else None
     return keep_smallest(values, rate, ties=ties, classes=classes)

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.audit.judging import judge, read_outputs
 from gradsieve.audit.result import Audit
+from gradsieve.choosing.vote import SUM_TOLERANCE
 from gradsieve.errors import InputError
-
-SUM_TOLERANCE = 1e-3  # by which the probabilities of a row may miss 1
 
 
 def label_quality(source: Audit | ArrayLike, pred_probs: ArrayLike | None = None) -> NDArray[np.float64]:

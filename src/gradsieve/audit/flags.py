@@ -18,7 +18,7 @@ UNSETTLED = 0.2  # the median score of rows that are not flagged, after few epoc
 DOUBT = 0.2  # added to a chance: among rows that are surely right, those that lie farther off still come first
 
 
-class Ranking(NamedTuple):
+class Flagging(NamedTuple):
     """What rows are ranked by, how many of the first are flagged, and why so many, in words."""
 
     scores: Array  # (N,) large is suspect, NaN is unknown
@@ -28,7 +28,7 @@ class Ranking(NamedTuple):
 
 def rank_classes(
     mean_score: Array, given: NDArray[Any], suggested: NDArray[Any], method: str, most: float = 1.0
-) -> Ranking:
+) -> Flagging:
     """Classes: by the mean score, because a network that has learnt a wrong label by heart agrees with it in the end.
 
     Scores at the loss layer (PRL(L)) have a largest value, and a row beyond half of it was more against its label than
@@ -37,7 +37,7 @@ def rank_classes(
     flagged, and the words say so where that is less, or where even rows that are not flagged were long in doubt.
     """
     if method not in METHODS or not issubclass(METHODS[method], PRLL):
-        return Ranking(mean_score, int((given != suggested).sum()), "as many as the network gives another class")
+        return Flagging(mean_score, int((given != suggested).sum()), "as many as the network gives another class")
     known = mean_score[~np.isnan(mean_score)]
     against, allowed = int((known > LARGEST_SCORE / 2).sum()), round(most * len(known))
     flagged, source = against, "rows that were more against their label than for it"
@@ -47,10 +47,10 @@ def rank_classes(
     is_unsettled = trusted > 0 and np.partition(known, trusted // 2)[trusted // 2] > UNSETTLED
     if against > allowed or is_unsettled:
         source += "; the training was too short to tell how many, so give it more epochs"
-    return Ranking(mean_score, flagged, source)
+    return Flagging(mean_score, flagged, source)
 
 
-def rank_targets(mean_score: Array, explained: Explained) -> Ranking:
+def rank_targets(mean_score: Array, explained: Explained) -> Flagging:
     """Amounts: by the larger of the mean score and the final distance, each in its medians, times the chance of being
     wrong.
 
@@ -61,7 +61,7 @@ def rank_targets(mean_score: Array, explained: Explained) -> Ranking:
     np.maximum(scores, in_medians(explained.distance), out=scores)  # in place: there may be many rows
     scores *= chance_of(explained.odds) + DOUBT
     wrong = int(((explained.odds > 0) & ~np.isnan(mean_score)).sum())
-    return Ranking(scores, wrong, "rows that a mistake explains better than the errors of the network")
+    return Flagging(scores, wrong, "rows that a mistake explains better than the errors of the network")
 
 
 def in_medians(values: Array) -> Array:

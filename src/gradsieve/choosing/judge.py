@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.choosing.estimate import is_off, tolerance
-from gradsieve.choosing.vote import PATIENCE, SURE, Array, Tally, cast, tally
+from gradsieve.choosing.vote import PATIENCE, SURE, Array, VoteResult, cast, tally
 
 # Of its median residual: what another must come down to, before rate 0 is left for it. Where nothing is wrong but some
 # amounts are far larger than most, giving these up takes a quarter off the median.
@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
     """What held-out rows say about candidates in the order of their rates."""
 
     best: int
-    result: Tally  # of the vote alone
+    result: VoteResult  # of the vote alone
     even: tuple[int, ...]  # the winner of the vote, and those that it does not lead by two standard errors
 
 
@@ -45,7 +45,7 @@ def judge(
     """
     count = len(answers)
     if count == 1:
-        return Verdict(0, Tally((0,), np.zeros((1, 1)), np.zeros((1, 1))), (0,))
+        return Verdict(0, VoteResult((0,), np.zeros((1, 1)), np.zeros((1, 1))), (0,))
     result = tally(cast(answers, given, weights), np.ones(len(given)), count, "none")
     leader, lead, error = result.ranking[0], result.margins[result.ranking[0]], result.errors[result.ranking[0]]
     even = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])

@@ -29,7 +29,7 @@ CLIP = 0.99  # no row weighs more than this quantile of the weights: a single wi
 PATIENCE = 0.5  # standard errors by which a preferred model may be behind
 SURE = 2.0  # standard errors by which the best must lead every other
 RESAMPLES = 200
-SLACK = 1e-3  # by which probabilities may miss a sum of 1
+SUM_TOLERANCE = 1e-3  # by which the probabilities of a row may miss 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,15 +121,15 @@ def cast(answers: Array, given: NDArray, weights: Array) -> Ballots:
     return Ballots(np.array(gains), np.array(weighed))
 
 
-class Tally(NamedTuple):
-    """The result of a vote."""
+class VoteResult(NamedTuple):
+    """What a vote says about M models, as `Choice` has it."""
 
     ranking: tuple[int, ...]
     margins: Array
     errors: Array
 
 
-def tally(ballots: Ballots, copies: NDArray, count: int, prefer: Prefer) -> Tally:
+def tally(ballots: Ballots, copies: NDArray, count: int, prefer: Prefer) -> VoteResult:
     """Count the votes, each row as often as ``copies`` (N,) says. A model stands where its worst margin is."""
     if prefer not in ("none", "first", "baseline"):
         raise InputError(f"prefer is {prefer!r}, but must be 'none', 'first' or 'baseline'.")
@@ -146,7 +146,7 @@ def tally(ballots: Ballots, copies: NDArray, count: int, prefer: Prefer) -> Tall
     best = ranking[0]
     preferred = {"none": 0, "first": best, "baseline": min(1, best)}[prefer]
     best = next((a for a in range(preferred) if margins[a, best] >= -PATIENCE * errors[a, best]), best)
-    return Tally((best, *(each for each in ranking if each != best)), margins, errors)
+    return VoteResult((best, *(each for each in ranking if each != best)), margins, errors)
 
 
 def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArray]:
@@ -217,7 +217,7 @@ def check_probabilities(answers: Array, given: NDArray) -> None:
     wrong = np.flatnonzero((given < 0) | (given >= classes))
     if len(wrong):
         raise InputError(f"targets[{wrong[0]}] is {given[wrong[0]]}, but predictions have classes 0 to {classes - 1}.")
-    off = np.argwhere((answers.min(2) < -SLACK) | (np.abs(answers.sum(2) - 1) > SLACK))
+    off = np.argwhere((answers.min(2) < -SUM_TOLERANCE) | (np.abs(answers.sum(2) - 1) > SUM_TOLERANCE))
     if len(off):
         model, row = off[0]
         raise InputError(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from gradsieve import METHODS, RobustLoss
 from gradsieve.counts import keep_count
@@ -455,6 +455,19 @@ REFUSED_WHEN_BUILT = {
 }
 
 
+def test_weights_of_rows_come_with_the_targets():
+    """The way out that the refusal of a criterion with a weight for each row names."""
+    outputs, labels, weights = torch.randn(8, 2), torch.ones(8, 2), torch.rand(8, 1).expand(8, 2)
+
+    def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+        labels, weights = targets.unbind(-1)
+        return F.binary_cross_entropy_with_logits(outputs, labels, weights, reduction="none").mean(1)
+
+    losses = F.binary_cross_entropy_with_logits(outputs, labels, weights, reduction="none").mean(1)
+    loss = RobustLoss(weighted, 0.25, score="loss")(outputs, torch.stack([labels, weights], -1))
+    assert loss.item() == pytest.approx(losses.sort().values[:6].mean().item())
+
+
 @pytest.mark.parametrize(("arguments", "message"), REFUSED_WHEN_BUILT.values(), ids=REFUSED_WHEN_BUILT)
 def test_bad_arguments_are_refused_at_once(arguments, message):
     with pytest.raises(InputError, match=message):
@@ -470,6 +483,11 @@ REFUSED_WHEN_CALLED = {
     "balanced numbers": (RobustLoss(F.mse_loss, 0.3, balanced=True), numbers, "a class for each row"),
     "balanced images": (RobustLoss(F.cross_entropy, 0.3, balanced=True), partial(classes, 0, 3), "a class for each"),
     "tuple": (RobustLoss(F.mse_loss, 0.3), lambda: ((torch.ones(2), None), torch.ones(2)), r"such as outputs\[0\]\."),
+    "a weight for each row": (
+        RobustLoss(nn.BCEWithLogitsLoss(weight=torch.ones(4, 1)), 0.3),
+        lambda: (torch.ones(4, 2), torch.ones(4, 2)),
+        r"weight of shape \(4, 1\), one for each row",
+    ),
     "devices": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(2), torch.ones(2, device="meta")), "on cpu, but"),
 }
 

@@ -38,6 +38,21 @@ def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
                 )
 
 
+def check_weights(criterion: Criterion, targets: Tensor) -> None:
+    """Weights of columns: of rows some stay behind, and a weight of each would not fit the others."""
+    function, options = unpack(criterion)
+    if function is not F.binary_cross_entropy_with_logits:
+        return
+    for name in ("weight", "pos_weight"):
+        value = options.get(name)
+        if value is not None and value.dim() == targets.dim() and len(value) > 1:
+            raise InputError(
+                f"criterion has a {name} of shape {tuple(value.shape)}, one for each row, but rows are dropped. "
+                "Give one for each column, or a function of (outputs, targets) that returns the weighted loss of each "
+                "row and finds the weights in the targets."
+            )
+
+
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """One of the choices, and of its type: 1 is not True."""
     if not any(type(value) is type(choice) and value == choice for choice in choices):

@@ -25,6 +25,7 @@ from gradsieve.dropin.checks import (
     check_classes,
     check_criterion,
     check_row_numbers,
+    check_weights,
     refuse_batch,
     row_numbers,
 )
@@ -188,6 +189,7 @@ class RobustLoss(nn.Module):
     def usual(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of outputs of any shape, by any criterion, on any device."""
         outputs, targets = self.arranged(outputs, targets)
+        check_weights(self.criterion, targets)
         if self.unit == "element":
             outputs, targets = as_elements(self.criterion, outputs, targets)
         classes = check_classes(targets) if self.balanced else None

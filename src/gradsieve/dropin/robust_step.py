@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradsieve import ranks
 from gradsieve.counts import check_rate
 from gradsieve.data.dataset import Task
+from gradsieve.dropin.checks import check_weights
 from gradsieve.errors import InputError
 from gradsieve.method import Method, Selection, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
@@ -51,6 +52,7 @@ def robust_step(
     networks = [models] if isinstance(models, nn.Module) else list(models)
     check_batch(networks, inputs, targets)
     check_criterion(criterion)
+    check_weights(criterion, targets)
     drop_rate = check_rate("drop_rate", drop_rate)
     task = task or ("regression" if targets.is_floating_point() else "classification")
     if task not in get_args(Task):

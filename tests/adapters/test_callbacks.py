@@ -146,6 +146,57 @@ def test_skorch_searches_over_the_drop_rate_and_scores_with_the_plain_loss():
         other.fit(inputs.numpy(), labels.numpy())
 
 
+@pytest.fixture
+def skorch():
+    return pytest.importorskip("skorch", reason="skorch is not installed: pip install gradsieve[skorch]")
+
+
+def wrapped(kind, module, criterion, labels, **options):
+    """A net of this kind, fitted to noise for an epoch."""
+    from gradsieve.adapters.skorch import RobustCallback
+
+    net = kind(
+        module,
+        criterion=RobustLoss(criterion, 0.2),
+        callbacks=[RobustCallback()],
+        max_epochs=1,
+        train_split=None,
+        verbose=0,
+        **options,
+    )
+    return net.fit(torch.randn(30, 4), labels)
+
+
+def test_skorch_that_would_guess_probabilities_is_told_of_the_argument(skorch):
+    labels = torch.arange(30) % 3
+    with pytest.warns(UserWarning, match=r"predict_nonlinearity=nn\.Softmax\(dim=-1\)"):
+        wrapped(skorch.NeuralNetClassifier, nn.Linear(4, 3), nn.CrossEntropyLoss(), labels)
+    with pytest.warns(UserWarning, match="criterion__criterion=F.cross_entropy"):
+        wrapped(skorch.NeuralNetClassifier, nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)), nn.NLLLoss(), labels)
+
+
+def test_a_binary_net_of_skorch_gives_probabilities_of_two_classes(skorch):
+    from gradsieve.adapters.skorch import sigmoid_columns
+
+    kind, labels = skorch.NeuralNetBinaryClassifier, (torch.arange(30) % 2).float()
+    net = wrapped(
+        kind, nn.Linear(4, 1), F.binary_cross_entropy_with_logits, labels, predict_nonlinearity=sigmoid_columns
+    )
+    inputs = torch.randn(5, 4)
+    with torch.no_grad():
+        second = net.module_(inputs).squeeze(1).sigmoid().numpy()
+    assert net.predict_proba(inputs)[:, 1] == pytest.approx(second)
+    assert net.predict(inputs).tolist() == (second > 0.5).tolist()
+
+
+def test_smoothing_that_the_hugging_face_trainer_leaves_to_the_loss_is_named(huggingface):
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    callback = huggingface.RobustCallback(RobustLoss(F.cross_entropy, 0.2))
+    with pytest.warns(UserWarning, match=r"label_smoothing_factor=0\.1 is of no effect"):
+        callback.on_train_begin(TrainingArguments(label_smoothing_factor=0.1), TrainerState(), TrainerControl())
+
+
 def test_the_hugging_face_trainer_accumulates_the_mean_of_trimmed_micro_batches(huggingface, tmp_path):
     import transformers
 

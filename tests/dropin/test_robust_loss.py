@@ -448,11 +448,31 @@ REFUSED_WHEN_BUILT = {
     "unit": ({"unit": "pixel"}, "unit is 'pixel', but must be 'row' or 'element'"),
     "rows": ({"rows": 0}, "rows is 0"),
     "criterion": ({"criterion": "mse"}, "criterion is 'mse'"),
+    "criterion of three": ({"criterion": nn.GaussianNLLLoss()}, "asks for 3 arguments, input, target, var"),
     "pos_weight": (
         {"criterion": nn.BCEWithLogitsLoss(pos_weight=torch.ones(3)), "unit": "element"},
         "has a pos_weight for each column",
     ),
 }
+
+
+def test_labels_may_be_bytes_as_for_torch_itself():
+    outputs, labels = torch.randn(8, 3), torch.arange(8) % 3
+    robust = RobustLoss(F.cross_entropy, 0.25)
+    assert robust(outputs, labels.byte()) == robust(outputs, labels)
+    assert robust.eval()(outputs, labels.byte()) == F.cross_entropy(outputs, labels.byte())
+
+
+def test_a_loss_of_three_arguments_becomes_one_of_two():
+    """The way out that its refusal names."""
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(8, 2), torch.randn(8)
+
+    def likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.gaussian_nll_loss(outputs[:, 0], targets, outputs[:, 1].exp(), reduction="none")
+
+    smallest = likelihood(outputs, targets).sort().values[:6]
+    assert RobustLoss(likelihood, 0.25, score="loss")(outputs, targets).item() == pytest.approx(smallest.mean().item())
 
 
 def test_weights_of_rows_come_with_the_targets():

@@ -10,6 +10,7 @@ The callback is needed for a rate that changes, and for the figures in the log.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -90,6 +91,16 @@ class RobustCallback(TrainerCallback):
     def __init__(self, robust: RobustLoss, every: Unit = "epoch") -> None:
         self.robust = robust
         self.every = check_unit(every)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if args.label_smoothing_factor:
+            warnings.warn(
+                f"label_smoothing_factor={args.label_smoothing_factor} is of no effect: the trainer leaves the loss to "
+                "compute_loss_func. Smooth there: RobustLoss(nn.CrossEntropyLoss(label_smoothing=...), ...).",
+                stacklevel=3,
+            )
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -6,18 +6,25 @@
     )
 
 skorch puts the loss in eval mode to validate, and can search over ``criterion__drop_rate``. It guesses what turns
-outputs into probabilities from the type of the criterion, which it does not know here: hence the last argument.
+outputs into probabilities from the type of the criterion, which it does not know here: hence the last argument. Of a
+``NeuralNetBinaryClassifier`` it is `sigmoid_columns`.
 """
 
 # The framework is an extra.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import warnings
 from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from gradsieve.dropin.robust_loss import RobustLoss
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.schedule import Unit, check_unit
+from gradsieve.scores.loss import unpack
 
 try:
     from skorch import NeuralNet
@@ -34,7 +41,7 @@ class RobustCallback(Callback):
 
     def on_train_begin(self, net: NeuralNet, X: Any = None, y: Any = None, **kwargs: Any) -> None:
         check_unit(self.every)
-        loss_of(net)
+        warn_of_guesses(net, loss_of(net))
 
     def on_epoch_begin(
         self, net: NeuralNet, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any
@@ -61,3 +68,27 @@ def loss_of(net: NeuralNet) -> RobustLoss:
             "criterion=RobustLoss, criterion__criterion=..., criterion__drop_rate=..."
         )
     return net.criterion_
+
+
+def warn_of_guesses(net: NeuralNet, robust: RobustLoss) -> None:
+    """Say what skorch does for a criterion that it knows, and does not for one inside ours."""
+    function = unpack(robust.criterion)[0]
+    if function is F.nll_loss or isinstance(function, nn.NLLLoss):
+        warnings.warn(
+            "skorch takes the logarithm of a network's probabilities for NLLLoss, but not for one inside a RobustLoss. "
+            "Let the network return logits, and pass criterion__criterion=F.cross_entropy.",
+            stacklevel=3,
+        )
+    way = {F.cross_entropy: "nn.Softmax(dim=-1)", F.binary_cross_entropy_with_logits: "sigmoid_columns"}.get(function)
+    if way and getattr(net, "predict_nonlinearity", None) == "auto":
+        warnings.warn(
+            "skorch does not know the loss inside a RobustLoss: predict_proba will return the network's outputs as "
+            f"they are. Pass predict_nonlinearity={way} for probabilities.",
+            stacklevel=3,
+        )
+
+
+def sigmoid_columns(logits: Tensor) -> Tensor:
+    """Probabilities (N, 2) of the two classes, from outputs (N,) before a sigmoid."""
+    second = logits.sigmoid()
+    return torch.stack([1 - second, second], -1)

@@ -175,6 +175,8 @@ class RobustLoss(nn.Module):
         """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
         if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.dim() and targets.dim()):
             refuse_batch(outputs, targets)
+        if targets.dtype == torch.uint8:  # torch's own losses take these, too
+            targets = targets.long()
         if not (torch.compiler.is_compiling() or self.is_as_seen()):
             self.look_at_criterion()
         if not self.training:

@@ -54,6 +54,7 @@ def robust_step(
     check_criterion(criterion)
     check_weights(criterion, targets)
     drop_rate = check_rate("drop_rate", drop_rate)
+    targets = targets.long() if targets.dtype == torch.uint8 else targets  # torch's own losses take these, too
     task = task or ("regression" if targets.is_floating_point() else "classification")
     if task not in get_args(Task):
         raise InputError(f"task is {task!r}, but must be {' or '.join(map(repr, get_args(Task)))}.")

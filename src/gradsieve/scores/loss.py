@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -38,6 +38,13 @@ def check_criterion(criterion: Criterion) -> None:
         hint = " Make one: it is a class." if isinstance(criterion, type) else ""
         raise InputError(
             f"criterion is {criterion!r}, but must be a loss: a function or module of (outputs, targets).{hint}"
+        )
+    asked = arguments(criterion)
+    if len(asked) > 2:
+        raise InputError(
+            f"criterion asks for {len(asked)} arguments, {', '.join(asked)}, but is given two: outputs and targets. "
+            "Pass a function of two that makes the others from them, such as lambda outputs, targets: "
+            "F.gaussian_nll_loss(outputs[:, 0], targets, outputs[:, 1].exp(), reduction='none')."
         )
 
 
@@ -127,9 +134,10 @@ def check_labels(outputs: Tensor, targets: Tensor) -> None:
     classes = outputs.shape[:1] + outputs.shape[2:]
     wanted = outputs.shape if targets.is_floating_point() else classes
     if outputs.dim() < 2 or targets.shape != wanted or (targets.dtype != torch.int64 and wanted is classes):
+        way = " Pass targets.long()." if targets.shape == classes and not targets.is_floating_point() else ""
         raise InputError(
-            f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}, {targets.dtype}, but "
-            "cross-entropy takes logits (N, C, ...) with int64 classes (N, ...) or with probabilities (N, C, ...)."
+            f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}, {targets.dtype}, but cross-entropy "
+            f"takes logits (N, C, ...) with int64 classes (N, ...) or with probabilities (N, C, ...).{way}"
         )
 
 
@@ -162,18 +170,29 @@ def per_element(function: Criterion) -> Criterion:
 
 def takes_reduction(function: Criterion) -> bool:
     """Whether a function has an argument ``reduction``."""
+    return "reduction" in signature(function)
+
+
+def arguments(function: Criterion) -> list[str]:
+    """What a function must be given, in the order of its arguments; none where it does not tell."""
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each.name for each in signature(function).values() if each.kind in places and each.default is each.empty]
+
+
+def signature(function: Criterion) -> Mapping[str, inspect.Parameter]:
     try:
-        return _takes_reduction[function]
+        return _signatures[function]
     except (KeyError, TypeError):  # not seen yet, or not to be remembered
         pass
+    asked = function.forward if isinstance(function, nn.Module) else function  # a module's own call takes anything
     try:
-        answer = "reduction" in inspect.signature(function).parameters
+        answer = inspect.signature(asked).parameters
     except (TypeError, ValueError):  # a builtin that does not tell
-        answer = False
+        answer = {}
     with suppress(TypeError):
-        _takes_reduction[function] = answer
+        _signatures[function] = answer
     return answer
 
 
 # Asking for a signature takes as long as the loss of a thousand rows. Weak: a criterion may hold on to much.
-_takes_reduction: WeakKeyDictionary[Criterion, bool] = WeakKeyDictionary()
+_signatures: WeakKeyDictionary[Criterion, Mapping[str, inspect.Parameter]] = WeakKeyDictionary()

@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradsieve import __version__
@@ -242,3 +244,27 @@ def test_a_corruption_without_a_rate_is_told(gradsieve):
     done = gradsieve("train", "--corruption", "symmetric")
     assert (done.code, done.out) == (2, "")
     assert "--rate is missing" in done.err
+
+
+WORDS_OF_A_STOP = {
+    "audit": (("--epochs", "2000"), "There is no audit yet"),
+    "fit": (("--epochs", "2000"), "There is no model yet"),
+    "sweep": (("--trials", "500"), "Trials that are done are in"),
+}
+
+
+@pytest.mark.parametrize("command", WORDS_OF_A_STOP)
+def test_a_stopped_command_says_what_is_left_of_it(command, tmp_path):
+    options, words = WORDS_OF_A_STOP[command]
+    random = np.random.default_rng(0)
+    rows = ["x,y", *(f"{value:.3f},{2 * value:.3f}" for value in random.normal(size=300))]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    arguments = ["-m", "gradsieve", command, "t.csv", "--target", "y", "--out", "out", "--device", "cpu", *options]
+    with subprocess.Popen([sys.executable, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline()  # it is at work
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"stopped. {words}" in said
+    assert "Traceback" not in said

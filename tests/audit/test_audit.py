@@ -1,10 +1,13 @@
 """An audit of real digits and of a table: it finds the wrong rows, suggests the right ones, and cleans the data."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -147,6 +150,9 @@ def test_what_cannot_be_audited_is_refused(tmp_path, digits):
     with pytest.raises(InputError, match="not fitted"):
         audit_estimator(RobustClassifier(), X, given)
     fitted = RobustClassifier(epochs=1, random_state=0).fit(X[:100], given[:100])
+    for outer, way in ((GridSearchCV(fitted, {}, cv=2), "best_estimator_"), (make_pipeline(fitted), "fitted[-1]")):
+        with pytest.raises(InputError, match=re.escape(way)):
+            audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
     with pytest.raises(InputError, match="y has 90 rows"):
         audit_estimator(fitted, X[:90], given[:90])
     with pytest.raises(InputError, match=r"y\[3\] is .*no class"):
@@ -213,6 +219,20 @@ def test_frames_are_cleaned_as_frames(digits):
     frame = pandas.DataFrame(X, index=np.arange(len(X)) + 1000)
     kept = audit.clean(frame)
     assert kept.index.tolist() == (np.flatnonzero(~audit.flagged) + 1000).tolist()
+
+
+def test_frames_are_repaired_as_frames(digits):
+    pandas = pytest.importorskip("pandas")
+    X, given, _, audit = digits
+    y = pandas.Series(given, index=np.arange(len(X)) + 1000, name="digit")
+    mended = audit.repaired(y)
+    assert mended.index.equals(y.index)
+    assert mended.name == "digit"
+    assert mended.dtype == y.dtype
+    assert (mended.to_numpy() == audit.repaired(given)).all()
+    frame = audit.repaired(y.to_frame())
+    assert frame.columns.tolist() == ["digit"]
+    assert (frame["digit"] == mended).all()
 
 
 def test_tensors_and_sparse_matrices_stay_what_they_are(digits):

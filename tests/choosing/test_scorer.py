@@ -6,7 +6,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import HuberRegressor, LinearRegression, LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV, train_test_split
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -76,6 +76,11 @@ def test_bad_input():
     other = KNeighborsClassifier().fit(X[even], given[even])
     with pytest.raises(InputError, match="different classes"):
         rank_models([model, other], X[even], given[even])
+    with pytest.raises(InputError, match="classifiers and regressors"):
+        rank_models({"a": model, "b": KNeighborsRegressor().fit(X, given)}, X, given)
+    one, two = KNeighborsRegressor().fit(X, given), KNeighborsRegressor().fit(X, given[:, None])
+    with pytest.raises(InputError, match=r"a: \(3,\), b: \(3, 1\)"):
+        rank_models({"a": one, "b": two}, X[:3], given[:3])
     with pytest.raises(InputError, match="empty"):
         rank_models([], X, given)
 

@@ -136,6 +136,7 @@ def test_what_holds_of_every_choice(models, rows, seed):
     ("predictions", "targets", "options", "says"),
     [
         (np.zeros(5), np.zeros(5), {}, "shape (5,)"),
+        ({"a": np.zeros(5), "b": np.ones(5)}, np.zeros(5), {}, "names=list(predictions)"),
         (np.zeros((1, 5)), np.zeros(5), {}, "a choice needs two"),
         (np.zeros((2, 5)), np.zeros(4), {}, "targets have the shape (4,)"),
         (np.zeros((2, 0)), np.zeros(0), {}, "no rows"),

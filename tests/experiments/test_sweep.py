@@ -113,7 +113,7 @@ def test_the_command(gradsieve, table, tmp_path):
 
 
 def test_refused(swept, table, tmp_path):
-    with pytest.raises(RunFolderError, match="holds another sweep"):
+    with pytest.raises(RunFolderError, match=r"holds another sweep \(epochs is 30 there, 31 here\)"):
         sweep_file(table, ["y"], swept[0], trials=4, space=rates, epochs=31, device="cpu")
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(RunFolderError, match="no sweep"):

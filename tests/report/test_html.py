@@ -373,13 +373,17 @@ def test_folders_are_found_and_others_refused(made, tmp_path):
     assert [name for name, _ in find_folders(made.folder / "runs" / "faces")] == ["faces"]
     for other in ("a/one", "a/two", "b/one"):
         (tmp_path / "deep" / other).mkdir(parents=True)
-        (tmp_path / "deep" / other / "config.json").write_text('{"method": "prl-l"}')
+        (tmp_path / "deep" / other / "config.json").write_text('{"data": "digits", "method": "prl-l"}')
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "config.json").write_text('{"method": "prl-l", "epochs": 3}')  # no run, and left out
     assert [name for name, _ in find_folders(tmp_path)] == ["a/one", "a/two", "b/one"]
     together = read_subjects([tmp_path / "deep" / "a" / "one", tmp_path / "deep" / "b" / "one"])
     assert [each.name for each in together] == [str(tmp_path / "deep" / which / "one") for which in "ab"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"holds no run and no audit"):
         find_folders(tmp_path / "empty")
+    with pytest.raises(InputError, match=r"holds no run and no audit"):
+        find_folders(tmp_path / "sweep")
     with pytest.raises(InputError, match=r"There is no folder"):
         find_folders(tmp_path / "absent")
     (tmp_path / "empty" / "audit.json").write_text("{}")

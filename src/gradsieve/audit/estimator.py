@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # scikit-learn is needed by those who have a fitted estimator
     from gradsieve.estimators.estimator import RobustClassifier, RobustRegressor
 
 
+INNER = ("best_estimator_", "regressor_", "estimator_")  # where scikit-learn's own keep what they have fitted
+
+
 def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y: ArrayLike) -> Audit:
     """The audit of the rows that an estimator was fitted to, in their order."""
     name, classifier = type(fitted).__name__, cast("RobustClassifier", fitted)
@@ -24,6 +27,9 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         raise InputError(
             f"fitted is a {name}, whose last step was fitted: give fitted[-1], with fitted[:-1].transform(X) for X."
         )
+    inner = next((each for each in INNER if hasattr(fitted, each)), None)
+    if inner:
+        raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}.")
     if not hasattr(fitted, "row_scores_"):
         raise InputError(f"This {name} is not fitted yet. Call fit(X, y) first, then audit the same X and y.")
     targets: NDArray[Any] = np.asarray(y)

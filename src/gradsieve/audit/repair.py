@@ -33,10 +33,19 @@ def taken(array: Any, rows: NDArray[np.int64]) -> Any:
     return array[rows] if hasattr(array, "shape") else np.asarray(array)[rows]
 
 
-def repaired(audit: Audit, y: ArrayLike) -> NDArray[Any]:
+def repaired(audit: Audit, y: ArrayLike) -> Any:
     """A copy of the targets in which flagged rows have what is suggested, of several outputs those that are off."""
     check_rows(audit, 0, y)
-    targets = np.array(y)
+    targets = repaired_array(audit, np.array(y))
+    if not hasattr(y, "iloc"):
+        return targets
+    frame: Any = y  # of pandas: the rows keep their names, and so do the columns
+    named = {"columns": frame.columns} if hasattr(frame, "columns") else {"name": frame.name}
+    return type(frame)(targets, index=frame.index, **named)
+
+
+def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
+    """``targets``, repaired."""
     flagged = np.flatnonzero(audit.flagged)
     suggested = audit.suggested[flagged]
     if audit.task == "regression":

@@ -70,7 +70,7 @@ class Audit:
         """Each of the arrays without the flagged rows; one array where one is given, else a tuple."""
         return repair.clean(self, *arrays)
 
-    def repaired(self, y: ArrayLike) -> NDArray[Any]:
+    def repaired(self, y: ArrayLike) -> Any:
         """A copy of the targets in which flagged rows have what is suggested, in the words or units of ``y``."""
         return repair.repaired(self, y)
 

@@ -40,10 +40,16 @@ def rank_models(
     named = estimators if isinstance(estimators, Mapping) else dict(enumerate(estimators))
     if not named:
         raise InputError("estimators is empty, but a choice needs two.")
+    if len({is_classifier(each) for each in named.values()}) > 1:
+        raise InputError("estimators holds classifiers and regressors. Rank each kind by itself: their answers differ.")
     given = [labels(each, y) for each in named.values()]
     if any(not np.array_equal(given[0], each) for each in given):
         raise InputError("The estimators know different classes (classes_). Fit all of them to the same rows.")
-    predictions = np.stack([answer(each, X) for each in named.values()])
+    answers = [answer(each, X) for each in named.values()]
+    if len({each.shape for each in answers}) > 1:
+        shapes = ", ".join(f"{name}: {each.shape}" for name, each in zip(named, answers, strict=True))
+        raise InputError(f"The estimators give answers of different shapes ({shapes}). Fit all of them to the same y.")
+    predictions = np.stack(answers)
     return choose(predictions, given[0], prefer=prefer, names=list(named), weights=sample_weight, seed=seed)
 
 

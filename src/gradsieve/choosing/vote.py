@@ -9,7 +9,7 @@ wrong label costs a confident model no more than a hesitant one gains by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from numbers import Real
@@ -186,6 +186,11 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
 
 def to_numbers(values: Any, name: str) -> NDArray:
     """An array of numbers. Tensors may lie on any device and be part of a graph, and there may be a list of them."""
+    if isinstance(values, Mapping):
+        raise InputError(
+            f"{name} is a {type(values).__name__}, but must be an array. Give list({name}.values()), with "
+            f"names=list({name})."
+        )
     try:
         array = np.asarray(held(values))
     except ValueError:

@@ -23,6 +23,7 @@ from gradsieve.cli.options import (
     note,
     rate_or_auto,
     resumable,
+    stoppable,
 )
 from gradsieve.methods import DEFAULT_METHOD
 
@@ -50,7 +51,7 @@ def fit(
     from gradsieve.estimators.progress import lines
     from gradsieve.files.fit import fit_file
 
-    with resumable():
+    with stoppable("There is no model yet: the same command begins anew."), resumable():
         summary = fit_file(
             data,
             target or [],
@@ -116,21 +117,22 @@ def sweep(
     from gradsieve.experiments.sweep import sweep_file
     from gradsieve.registry import import_object
 
-    result = sweep_file(
-        data,
-        target or [],
-        out,
-        trials=trials,
-        space=import_object(space) if space else None,
-        task=task,  # type: ignore[arg-type]  # checked there
-        ignore=ignore or [],
-        categorical=categorical or [],
-        method=method,
-        epochs=epochs,
-        seed=seed,
-        device=device,
-        note=note,
-    )
+    with stoppable(f"Trials that are done are in {out}; the same command goes on from there."):
+        result = sweep_file(
+            data,
+            target or [],
+            out,
+            trials=trials,
+            space=import_object(space) if space else None,
+            task=task,  # type: ignore[arg-type]  # checked there
+            ignore=ignore or [],
+            categorical=categorical or [],
+            method=method,
+            epochs=epochs,
+            seed=seed,
+            device=device,
+            note=note,
+        )
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -162,23 +164,24 @@ def audit(
     from gradsieve.audit.command import audit_command
     from gradsieve.estimators.progress import lines
 
-    found = audit_command(
-        source,
-        out,
-        clean,
-        repair,
-        targets=target or [],
-        task=task,  # type: ignore[arg-type]  # checked there
-        ignore=ignore or [],
-        categorical=categorical or [],
-        method=method,
-        drop_rate=rate_or_auto(drop_rate),
-        epochs=epochs,
-        seed=seed,
-        device=device,
-        note=note,
-        tell=lines(method, epochs, sys.stderr),
-    )
+    with stoppable("There is no audit yet: the same command begins anew."):
+        found = audit_command(
+            source,
+            out,
+            clean,
+            repair,
+            targets=target or [],
+            task=task,  # type: ignore[arg-type]  # checked there
+            ignore=ignore or [],
+            categorical=categorical or [],
+            method=method,
+            drop_rate=rate_or_auto(drop_rate),
+            epochs=epochs,
+            seed=seed,
+            device=device,
+            note=note,
+            tell=lines(method, epochs, sys.stderr),
+        )
     if as_json:
         typer.echo(json.dumps(found.summary(), indent=2))
         return

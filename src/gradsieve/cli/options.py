@@ -87,6 +87,16 @@ def note(text: str) -> None:
 
 
 @contextmanager
+def stoppable(left: str) -> Iterator[None]:
+    """Where Ctrl-C ends the work: say what is ``left`` of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"stopped. {left}")
+        raise typer.Exit(130) from None
+
+
+@contextmanager
 def resumable(speaks: bool = True) -> Iterator[None]:
     """Where Ctrl-C leaves a state behind: say how to go on. Of several ranks, one ``speaks``."""
     from gradsieve.training.interrupt import Interrupted

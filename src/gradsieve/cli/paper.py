@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradsieve.cli.options import AsJson, Device, Pairs, app, data_app, listed, names, note, pairs
+from gradsieve.cli.options import AsJson, Device, Pairs, app, data_app, listed, names, note, pairs, stoppable
 from gradsieve.data.published import PUBLISHED
 from gradsieve.experiments.experiment import PARTS
 
@@ -61,11 +61,8 @@ def reproduce(
             typer.echo(json.dumps(plan.to_json(), indent=1) if as_json else "\n".join(plan.lines()))
             return
         given: dict[str, Any] = {"jobs": jobs, "show": not as_json, "cluster": where, "mirror": mirror}
-        try:
+        with stoppable(f"What is finished is in {place}; the same command goes on from there."):
             records, failures = reproduce(experiment, scope, folder, **given)
-        except KeyboardInterrupt:
-            note(f"stopped. What is finished is in {place}; the same command goes on from there.")
-            raise typer.Exit(130) from None
         if as_json:
             typer.echo(json.dumps(records, indent=1))
         else:

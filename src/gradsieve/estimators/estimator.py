@@ -31,6 +31,7 @@ from gradsieve.estimators.scaling import (
     scale_targets,
     target_scale,
 )
+from gradsieve.estimators.targets import check_no_dates, read_targets
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.models.mlp import mlp
 
@@ -166,7 +167,10 @@ class _Robust(BaseEstimator):
 
     def _rows(self, X: ArrayLike, y: ArrayLike, **options: Any) -> tuple[Any, Any]:
         """Inputs and targets as arrays, checked by scikit-learn."""
-        return validated(self, X, y, dtype=(np.float64, np.float32), ensure_min_samples=2, **options)
+        check_no_dates("X", X)
+        if self._task == "regression":
+            check_no_dates("y", y)
+        return validated(self, X, read_targets(y), dtype=(np.float64, np.float32), ensure_min_samples=2, **options)
 
     def _plan(self, outputs: int) -> Plan:
         """The parameters, checked."""
@@ -245,6 +249,7 @@ class _Robust(BaseEstimator):
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "modules_")
+        check_no_dates("X", X)
         values = validated(self, X, reset=False, dtype=(np.float64, np.float32))
         scaled = scale_inputs(values, self.input_scale_, plain(self.input_clip))
         scaled = self.decorrelation_.apply(scaled) if self.decorrelation_ else scaled

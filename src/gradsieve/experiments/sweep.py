@@ -32,6 +32,7 @@ from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunF
 from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
 from gradsieve.files.fit import Prepared, prepare, rows_csv
 from gradsieve.methods import DEFAULT_METHOD
+from gradsieve.ranks.together import differences
 from gradsieve.tables.model_folder import Design, Model, about, save_model
 from gradsieve.training.files import read_json, write_json
 
@@ -196,8 +197,8 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
     try:
         if out.exists() and not config.exists() and (not out.is_dir() or any(out.iterdir())):
             raise RunFolderError(f"{out} is there already and no sweep. Choose another --out.")
-        if config.exists() and read_json(config) != dict(settings):
-            raise RunFolderError(f"{out} holds another sweep (see its config.json). Choose another --out.")
+        if config.exists() and (theirs := read_json(config)) != dict(settings):
+            raise RunFolderError(f"{out} holds another sweep ({differences(theirs, settings)}). Choose another --out.")
         (out / "answers").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{out} cannot be made or read ({error.strerror}). Choose another --out.") from error

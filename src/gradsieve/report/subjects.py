@@ -130,16 +130,27 @@ def find_folders(path: Path) -> list[tuple[str, Path]]:
         raise InputError(f"There is no folder {path}. Give folders of gradsieve train, demo or audit.")
     if is_subject(path):
         return [(path.resolve().name, path)]
-    below = sorted({found.parent for mark in MARKS for found in path.rglob(mark)})
+    below = sorted(each for each in {found.parent for mark in MARKS for found in path.rglob(mark)} if is_subject(each))
     own = [found for found in below if not (found.name == AUDIT and is_subject(found.parent))]  # an audit of its run
     if not own:
-        raise InputError(f"{path} holds no run and no audit: no folder in it has a config.json or audit.json.")
+        raise InputError(
+            f"{path} holds no run and no audit: no folder in it has the config.json of a run or an audit.json. Give "
+            "folders of gradsieve train, demo or audit."
+        )
     shared = Path(os.path.commonpath([found.parent for found in own]))  # what all names have in common says nothing
     return [(found.relative_to(shared).as_posix(), found) for found in own]
 
 
 def is_subject(path: Path) -> bool:
-    return any((path / mark).is_file() for mark in MARKS)
+    return (path / "audit.json").is_file() or is_run(path)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder has the settings of a run: sweeps and streamed fits have a config.json, too."""
+    if not (path / "config.json").is_file():
+        return False
+    settings = read_json(path / "config.json")
+    return not isinstance(settings, Mapping) or {"data", "method"} <= settings.keys()  # what is damaged is named later
 
 
 def read_subject(folder: Path, name: str, rows: int, audit: bool, note: Callable[[str], None]) -> Subject:

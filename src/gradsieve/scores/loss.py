@@ -136,8 +136,9 @@ def check_labels(outputs: Tensor, targets: Tensor) -> None:
     if outputs.dim() < 2 or targets.shape != wanted or (targets.dtype != torch.int64 and wanted is classes):
         way = " Pass targets.long()." if targets.shape == classes and not targets.is_floating_point() else ""
         raise InputError(
-            f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}, {targets.dtype}, but cross-entropy "
-            f"takes logits (N, C, ...) with int64 classes (N, ...) or with probabilities (N, C, ...).{way}"
+            f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}, {targets.dtype}, but "
+            "cross-entropy takes logits (N, C, ...) with int64 classes (N, ...) or with probabilities (N, C, ...)."
+            f"{way}"
         )
 
 

@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,27 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(kind, request
     assert without_seconds(first.history) == without_seconds(second.history)
     assert first.ledger.score_sum.equal(second.ledger.score_sum)
     assert not same(first, other)
+
+
+@pytest.mark.parametrize("kind", ["digits", "faces"])
+def test_the_default_dtype_of_torch_does_not_matter(kind, request):
+    make = request.getfixturevalue(kind)
+    first = train(make(seed=3))
+    torch.set_default_dtype(torch.float64)
+    try:
+        second = train(make(seed=3))
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert same(first, second)
+
+
+def test_runs_in_threads_have_the_bits_of_runs_alone(digits):
+    """torch has one default generator for all threads."""
+    runs = [digits(seed=seed) for seed in range(4)]
+    alone = [train(run) for run in runs]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(map(same, alone, pool.map(train, runs)))
 
 
 def test_the_corruption_seed_decides_which_rows_are_wrong(digits):

@@ -36,7 +36,7 @@ from gradsieve.scores.recall import first_pass
 from gradsieve.selection import keep_smallest
 from gradsieve.training.feed import Batch, Feed, as_float, epoch_order
 from gradsieve.training.ledger import Ledger
-from gradsieve.training.repeatable import one_at_a_time, reproducible
+from gradsieve.training.repeatable import drawn_from, one_at_a_time, reproducible
 from gradsieve.training.setting import CRITERIA, choose_device, make_optimizer, place, set_learning_rate
 from gradsieve.training.tally import Tally
 from gradsieve.training.update import update
@@ -195,9 +195,8 @@ def start(
     plan: Plan, make_network: Callable[[int], nn.Module], number: int, inputs: Tensor, device: torch.device
 ) -> nn.Module:
     """A network at its start, from a stream of its own, after it has shown that it can answer a row."""
-    with one_at_a_time, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seeds.derive(plan.seed, "weights", number))
-        network = place(make_network(number), device, "fp32").float()  # as rows are, whatever torch's default is
+    with drawn_from(plan.seed, number):
+        network = place(make_network(number), device, "fp32").float()  # as rows are, whatever a module of yours is
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise InputError("module has no trainable parameter.")
     try:

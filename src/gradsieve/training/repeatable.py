@@ -21,7 +21,7 @@ def reproducible(seed: int, device: torch.device) -> Iterator[None]:
     others wait.
     """
     stream = seeds.derive(seed, "dropout", *([ranks.rank()] if ranks.rank() else []))
-    with one_at_a_time, ExitStack() as stack:
+    with one_at_a_time, single_precision(), ExitStack() as stack:
         is_cuda = device.type == "cuda"
         if is_cuda:  # of several GPUs, make the run's own the one whose generator is meant
             stack.enter_context(torch.cuda.device(device))
@@ -31,3 +31,27 @@ def reproducible(seed: int, device: torch.device) -> Iterator[None]:
         if is_cuda:
             torch.cuda.manual_seed(stream)
         yield
+
+
+@contextmanager
+def drawn_from(seed: int, number: int) -> Iterator[None]:
+    """The first weights of a network from a stream of its own, and the caller's random numbers left as they were."""
+    with one_at_a_time, single_precision(), torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed: it would reset the caller's generators on every GPU as well.
+        torch.default_generator.manual_seed(seeds.derive(seed, "weights", number))
+        yield
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Rows come as 32 bit floats: new tensors, weights among them, do, too, whatever torch's default is."""
+    before = torch.get_default_dtype()
+    if before == torch.float32:
+        yield
+        return
+    with one_at_a_time:
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)

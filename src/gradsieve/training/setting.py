@@ -24,7 +24,7 @@ from gradsieve.schedule import linear_decay, plan
 from gradsieve.scores.form import Scoring, scoring_form
 from gradsieve.scores.loss import Criterion
 from gradsieve.training.feed import as_float
-from gradsieve.training.repeatable import one_at_a_time
+from gradsieve.training.repeatable import drawn_from, single_precision
 from gradsieve.training.run import Precision, Run, check_batch, most_dropped
 
 CRITERIA: dict[Task, Criterion] = {"classification": F.cross_entropy, "regression": F.mse_loss}
@@ -68,9 +68,7 @@ class Setting:
         shape = as_float(self.data.train.inputs[:1]).shape[1:]
         networks = []
         for number in range(self.method.networks):
-            with one_at_a_time, torch.random.fork_rng(devices=[]):
-                # Not torch.manual_seed: it would reset the caller's generators on every GPU as well.
-                torch.default_generator.manual_seed(seeds.derive(self.run.seed, "weights", number))
+            with drawn_from(self.run.seed, number):
                 network = build(self.run.model, shape, self.data.outputs, self.run.model_options)
             networks.append(place(network, self.device, self.run.precision))
         return networks
@@ -112,6 +110,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
             group["lr"] = learning_rate
 
 
+@single_precision()
 def prepare(run: Run) -> Setting:
     """Load, check, corrupt. Everything that can be wrong with a run is found here, before any weight changes."""
     device = choose_device(run.device)

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradsieve.audit.flags import rank_targets
 from gradsieve.audit.suspicion import ranks, suspicion
+from gradsieve.mistakes.kinds import Explained
 
 SCORES = st.lists(st.floats(0, 1e6) | st.just(float("inf")) | st.just(float("nan")), min_size=1, max_size=30)
 
@@ -32,3 +34,11 @@ def test_exactly_the_flagged_rows_have_more_than_a_half(scores, data):
 def test_ranks_are_a_stable_order_with_unknown_rows_last(scores):
     naive = sorted(range(4), key=lambda row: (np.isnan(scores[row]), -scores[row] if scores[row] == scores[row] else 0))
     assert np.argsort(ranks(np.array(scores))).tolist() == naive
+
+
+def test_among_amounts_that_are_surely_right_the_farthest_still_come_first():
+    distance = np.array([3.0, 1.0, 2.0, 0.5], dtype=np.float32)
+    surely_right = Explained(distance, np.full(4, -500, np.float32), np.zeros(4, np.int8))
+    found = rank_targets(np.full(4, 0.1), surely_right)
+    assert found.flagged == 0
+    assert np.argsort(ranks(found.scores)).tolist() == [0, 2, 1, 3]

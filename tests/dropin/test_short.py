@@ -168,6 +168,15 @@ def test_what_is_no_batch_is_named(outputs, targets, message):
         RobustLoss(criterion, 0.3)(outputs, targets)
 
 
+@pytest.mark.parametrize("low", [-20.0, -100.0])
+@pytest.mark.parametrize("score", ["gradient", "loss"])
+def test_logits_far_below_nothing_are_left_to_the_usual_way(score, low):
+    """Their exponentials have lost digits, or all of them."""
+    outputs, targets = batch(F.cross_entropy)
+    assert trimmed(F.cross_entropy, score, outputs + low, targets, 25) is None
+    assert trimmed(F.cross_entropy, score, outputs, targets, 25) is not None
+
+
 def test_half_precision_and_a_target_with_a_gradient_are_not_for_it():
     outputs, targets = batch(F.mse_loss)
     assert trimmed(F.mse_loss, "gradient", outputs.bfloat16(), targets.bfloat16(), 25) is None

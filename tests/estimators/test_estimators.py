@@ -16,6 +16,7 @@ from torch import nn
 
 from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.errors import InputError
+from gradsieve.estimators.rows import is_copies
 from gradsieve.models.mlp import mlp
 
 quick = {"hidden": (32,), "epochs": 15, "learning_rate": 5e-3, "random_state": 0}
@@ -132,6 +133,21 @@ def test_early_stopping_goes_back_to_the_best_weights():
     assert len(scores) < 200
     assert len(scores) - 1 - int(np.argmin(scores)) == 5
     assert np.isfinite(model.row_scores_).all()  # those of held-out rows too
+
+
+def test_early_stopping_waits_for_the_whole_drop_rate():
+    """Before it, the rows that will be dropped decide as well."""
+    X, y = load_diabetes(return_X_y=True)
+    options = {"early_stopping": True, "epochs": 60, "n_iter_no_change": 2, "learning_rate": 0.02, "random_state": 0}
+    lengths = [RobustRegressor(drop_rate=0.1, ramp=ramp, **options).fit(X, y).n_iter_ for ramp in (1, 40)]
+    assert lengths[0] < 40
+    assert lengths[1] >= 42
+
+
+def test_whole_weights_are_copies_while_an_epoch_stays_in_hand():
+    assert is_copies(np.array([10.0, 1.0, 0.0]))
+    assert not is_copies(np.array([29.0, 1.0, 1.0]))  # of three rows more than thirty
+    assert not is_copies(np.array([1.5, 1.0, 1.0]))
 
 
 def test_the_validation_score_is_the_trimmed_loss():

@@ -41,6 +41,12 @@ def test_each_kind_is_named_and_honest_rows_are_right(kind, rows):
     assert np.mean(found.kind[:WRONG] == kind) > 0.95
 
 
+def test_a_row_that_is_a_little_larger_than_expected_is_not_called_scaled(rows):
+    _, expected, given = rows
+    given[:WRONG] *= 1.3
+    assert not (explain(given, expected).kind[:WRONG] == "scaled").any()
+
+
 def test_an_order_that_rows_share_is_found_where_one_row_would_show_nothing(rows):
     """Outputs that hardly differ, and errors as large as their differences: no row by itself shows a swap."""
     random, expected, _ = rows

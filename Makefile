@@ -26,7 +26,7 @@ $(VENV)/.ready-%: pyproject.toml $(CONSTRAINTS)
 	fi
 	touch $@
 
-demo: $(VENV)/.ready-demo  ## train through wrong labels and targets on this machine, about a minute
+demo: $(VENV)/.ready-demo  ## train through wrong labels and targets on this machine, two to four minutes
 	$(BIN)/gradsieve demo --out runs/demo
 	$(BIN)/gradsieve report runs/demo --audit --out runs/demo/report.html
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradsieve.choosing.estimate import estimate_rate
+    from gradsieve.choosing.pick import RatePick
     from gradsieve.choosing.scorer import noisy_score, rank_models
     from gradsieve.choosing.vote import Choice, choose
     from gradsieve.corruptions import CORRUPTIONS
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gradsieve.dropin.robust_step import robust_step
     from gradsieve.errors import GradsieveError
     from gradsieve.estimators.estimator import RobustClassifier, RobustRegressor
-    from gradsieve.method import Method
+    from gradsieve.method import Method, Selection
     from gradsieve.methods import METHODS
     from gradsieve.models import MODELS
     from gradsieve.scores.loss import row_losses
@@ -39,11 +40,13 @@ _PLACES = {
     "METHODS": "gradsieve.methods",
     "MODELS": "gradsieve.models",
     "Method": "gradsieve.method",
+    "RatePick": "gradsieve.choosing.pick",
     "Result": "gradsieve.training.result",
     "RobustLoss": "gradsieve.dropin.robust_loss",
     "RobustClassifier": "gradsieve.estimators.estimator",
     "RobustRegressor": "gradsieve.estimators.estimator",
     "Run": "gradsieve.training.run",
+    "Selection": "gradsieve.method",
     "choose": "gradsieve.choosing.vote",
     "estimate_rate": "gradsieve.choosing.estimate",
     "find_drop_rate": "gradsieve.dropin.find_rate",
@@ -66,11 +69,13 @@ __all__ = [
     "METHODS",
     "MODELS",
     "Method",
+    "RatePick",
     "Result",
     "RobustLoss",
     "RobustClassifier",
     "RobustRegressor",
     "Run",
+    "Selection",
     "choose",
     "estimate_rate",
     "find_drop_rate",

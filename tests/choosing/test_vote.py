@@ -78,6 +78,27 @@ def test_outputs_of_any_unit_weigh_alike():
     assert plain.ranking == scaled.ranking == (1, 0, 2)
 
 
+def two_sides(first, second):
+    """Predictions of two models, and targets of rows that vote for one of them, all with the same weight."""
+    y = np.repeat([2.0, -2.0], [first, second])
+    return np.stack([np.ones(len(y)), -np.ones(len(y))]), y
+
+
+def test_a_lead_of_two_standard_errors_decides():
+    one_error, three_errors = choose(*two_sides(55, 45)), choose(*two_sides(65, 35))
+    assert one_error.margins[0, 1] / one_error.errors[0, 1] == pytest.approx(1, abs=0.1)
+    assert three_errors.margins[0, 1] / three_errors.errors[0, 1] == pytest.approx(3, abs=0.2)
+    assert (one_error.best, three_errors.best) == (0, 0)
+    assert (one_error.decided, three_errors.decided) == (False, True)
+
+
+@pytest.mark.parametrize("prefer", ["first", "baseline"])
+def test_half_a_standard_error_is_the_patience_with_a_preferred_model(prefer):
+    assert choose(*two_sides(49, 51), prefer=prefer).best == 0  # a fifth of one behind
+    assert choose(*two_sides(49, 51)).best == 1
+    assert choose(*two_sides(45, 55), prefer=prefer).best == 1  # one behind
+
+
 def test_the_first_of_equals_is_preferred_only_where_asked():
     y = RANDOM.normal(size=400)
     noise = 0.3 * RANDOM.normal(size=(2, 400))

@@ -61,6 +61,16 @@ def test_same_seed_same_pick(digits):
     assert picks[0].to_json() == picks[1].to_json()
 
 
+def test_votes_count_by_their_weights(digits):
+    """Where wrong rows have no say, none seems wrong."""
+    inputs, given = digits[0][:600], digits[1][:600]
+    right = given.numpy() == load_digits(return_X_y=True)[1][:600]
+    loop = make_loop(inputs, given)
+    plain, weighted = (find_drop_rate(loop, given, epochs=EPOCHS, weights=each) for each in (None, right))
+    assert plain.estimate > 0.2
+    assert weighted.estimate < 0.1
+
+
 def test_few_rows_choose_nothing(digits):
     pick = find_drop_rate(make_loop(*digits), digits[1][:150], epochs=3)
     assert pick.rate == 0

@@ -441,6 +441,7 @@ def reduces(outputs, targets):
 REFUSED_WHEN_BUILT = {
     "rate": ({"drop_rate": 1.0}, "drop_rate is 1.0"),
     "rate text": ({"drop_rate": "0.3"}, "drop_rate is '0.3'"),
+    "rate unknown": ({"drop_rate": "auto"}, "find_drop_rate runs your loop"),
     "rate function": ({"drop_rate": lambda T: -1.0}, "drop_rate is -1.0"),
     "ramp and function": ({"drop_rate": lambda T: 0.1, "ramp": 3}, "ramp is for"),
     "ramp": ({"ramp": -1}, "ramp is -1"),
@@ -454,6 +455,19 @@ REFUSED_WHEN_BUILT = {
         "has a pos_weight for each column",
     ),
 }
+
+
+def test_another_drop_rate_holds_from_now_on():
+    robust = RobustLoss(F.mse_loss, 0.2, ramp=4)
+    robust.at(2)
+    robust.drop_rate = 0.4
+    assert robust.rate == pytest.approx(0.2)
+    robust.at(4)
+    robust(torch.arange(10.0), torch.zeros(10))
+    assert len(robust.kept) == 6
+    with pytest.raises(InputError, match=r"drop_rate is 1\.5"):
+        robust.drop_rate = 1.5
+    assert robust.drop_rate == robust.rate == 0.4
 
 
 def test_labels_may_be_bytes_as_for_torch_itself():

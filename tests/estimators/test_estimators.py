@@ -15,7 +15,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from gradsieve import RobustClassifier, RobustRegressor
+from gradsieve.data import Rows
 from gradsieve.errors import InputError
+from gradsieve.estimators.fitting import Plan, make_trainer
 from gradsieve.estimators.rows import is_copies
 from gradsieve.models.mlp import mlp
 
@@ -133,6 +135,19 @@ def test_early_stopping_goes_back_to_the_best_weights():
     assert len(scores) < 200
     assert len(scores) - 1 - int(np.argmin(scores)) == 5
     assert np.isfinite(model.row_scores_).all()  # those of held-out rows too
+    inputs, targets = torch.from_numpy(X).float(), torch.from_numpy((y - y.mean()) / y.std()).float()[:, None]
+    learning = {"drop_rate": 0.1, "epochs": 100, "learning_rate": 0.02, "validation_fraction": 0.2, "patience": 5}
+    plan = Plan(task="regression", outputs=1, method="prl-l", seed=0, device="cpu", **learning)
+    trainer = make_trainer(
+        plan, Rows(inputs, targets), torch.arange(len(X)), lambda number: mlp((10,), 1, hidden=(32,))
+    )
+    (network,), scores, seen = trainer.networks, [], []
+    for record in trainer.epochs():
+        scores.append(record["validation"])
+        seen.append(network(inputs).detach())
+    assert len(scores) < 100
+    assert network(inputs).equal(seen[int(np.argmin(scores))])
+    assert not network(inputs).equal(seen[-1])
 
 
 def test_early_stopping_waits_for_the_whole_drop_rate():

@@ -33,6 +33,12 @@ def without_seconds(history):
     return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
 
 
+def test_a_result_is_a_line(digits):
+    result = train(digits(epochs=1))
+    assert repr(result).startswith(f"Result(digits, prl-l, 1 epochs: accuracy {result.last:.4f}, mean")
+    assert len(repr(result)) < 120
+
+
 # The same again.
 
 

@@ -110,8 +110,8 @@ class RobustLoss(nn.Module):
         self.unit: TrimUnit = unit
         self.balanced, self.class_dim = balanced, class_dim
         self.look_at_criterion()
-        self.rate_at = rate_function(drop_rate, ramp)
-        self.at(1)
+        self.T, self.ramp = 1, ramp
+        self.drop_rate = drop_rate
         self.last: Callable[[], Judgement] | None = None
         self.replays = Replays()
         self.has_ledger = rows is not None
@@ -146,6 +146,17 @@ class RobustLoss(nn.Module):
         return self
 
     # The schedule.
+
+    @property
+    def drop_rate(self) -> float | RateAt:
+        """The rate to come to, or the function of the time, as it was given. Another one holds from now on."""
+        return self._drop_rate
+
+    @drop_rate.setter
+    def drop_rate(self, value: float | RateAt) -> None:
+        self.rate_at = rate_function(value, self.ramp)
+        self._drop_rate = value
+        self.at(self.T)
 
     @property
     def rate(self) -> float:
@@ -388,6 +399,11 @@ def same(value: Value) -> Value:
 
 def rate_function(drop_rate: float | RateAt, ramp: int) -> RateAt:
     """The drop rate as a function of the time."""
+    if drop_rate == "auto":
+        raise InputError(
+            "drop_rate is 'auto', but a loss sees one batch at a time. find_drop_rate runs your loop at several rates, "
+            "and lets the rows choose."
+        )
     if callable(drop_rate):
         if ramp:
             raise InputError("ramp is for a drop_rate that is a number; this one is a function of T already.")

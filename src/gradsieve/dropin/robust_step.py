@@ -42,6 +42,8 @@ def robust_step(
 ) -> list[Selection]:
     """Leave the gradient of the rows that ``method`` keeps in ``.grad``; return what each network made of the batch.
 
+    That is, for each of them, the ``scores`` of all rows (None where the method does not rank them), the positions of
+    the rows that it ``kept``, and their mean ``loss``.
     ``models``: one network, or the two of a co-method. ``task`` follows from the targets where it is not given:
     whole numbers are classes. ``options`` are the method's: ``passes``, ``scoring``, ``balanced``, ...
     The loss is the mean over the kept rows of what the criterion gives for each, class weights multiplied in, whatever

@@ -63,6 +63,8 @@ def train(
 ) -> Result:
     """Train, test after every epoch, and write the folder ``out`` (nothing where it is None).
 
+    What comes back has the figures of the test rows, the record of every epoch, the weights, and the ledger of how
+    every row fared.
     ``resume`` goes on from where the folder stands, or starts it. A state is saved every ``save_every`` seconds
     and on Ctrl-C; killed and resumed, a run ends with the same bits. ``bounds`` measures, once an epoch, the error
     of the gradient beside the paper's bound on it. Under ``torch.distributed`` the ranks share every batch, and the

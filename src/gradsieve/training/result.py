@@ -21,7 +21,7 @@ from gradsieve.training.state import State
 from gradsieve.training.versions import versions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What a run gave. ``summary`` is what result.json holds."""
 
@@ -49,6 +49,12 @@ class Result:
     def purity(self) -> float:
         """The share of clean rows among those that the last epoch trained on."""
         return number(self.summary["purity"])
+
+    def __repr__(self) -> str:
+        """In a line: weights and ledger would fill pages."""
+        run = self.summary["run"]
+        figures = f"{self.metric} {self.last:.4f}, mean of the last ten epochs {self.last10_mean:.4f}"
+        return f"Result({run['data']}, {run['method']}, {len(self.history)} epochs: {figures})"
 
     def _repr_html_(self) -> str:
         return PAGES["result"](self)

@@ -259,12 +259,12 @@ def test_ctrl_c_in_the_middle_of_an_epoch_and_resume_end_with_the_same_bits(
         predict_file(out, shards)
     with pytest.raises(RunFolderError, match=r"holds a fit already, begun\. Add --resume"):
         fit(shards, out)
-    with pytest.raises(RunFolderError, match=r"holds another run .*drop_rate"):
+    with pytest.raises(RunFolderError, match=r"holds another run .drop_rate is 0.1 there, 0.3 here.\. Choose"):
         fit(shards, out, resume=True, drop_rate=0.3)
     summary = fit(shards, out, resume=True)
     assert bits(out) == bits(streamed[0])
     assert fit(shards, out, resume=True) == summary  # finished: nothing is run again
-    with pytest.raises(RunFolderError, match=r"holds another fit .*drop_rate"):
+    with pytest.raises(RunFolderError, match=r"holds another fit .drop_rate is 0.1 there, 0.3 here.\. Choose"):
         fit(shards, out, resume=True, drop_rate=0.3)
 
 

@@ -58,9 +58,15 @@ def require_alike(what: str, value: Mapping[str, Any]) -> None:
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Where two mappings differ, in words."""
+    """Where two mappings differ, in words; of settings within a setting, that have the same names, where those do."""
+
+    def in_words(name: str) -> str:
+        there, here = theirs.get(name), ours.get(name)
+        if isinstance(there, Mapping) and isinstance(here, Mapping) and there.keys() == here.keys():
+            return differences(there, here)
+        return f"{name} is {there!r} there, {here!r} here"
+
+    names = dict.fromkeys([*ours, *theirs])
     return "; ".join(
-        f"{name} is {theirs.get(name)!r} there, {ours.get(name)!r} here"
-        for name in dict.fromkeys([*ours, *theirs])
-        if name not in theirs or name not in ours or theirs[name] != ours[name]
+        in_words(name) for name in names if name not in theirs or name not in ours or theirs[name] != ours[name]
     )

@@ -177,7 +177,7 @@ def test_text_where_numbers_are_due_at_predict_time(model, tmp_path):
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"task": "ranking"}, "no task 'ranking'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"method": "prl"}, "no method 'prl'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"drop_rate": 1.5}, "drop_rate is 1.5"),
-        (["a", "y", "z"], [[i, "a", "b"] for i in range(50)], {"targets": ["y", "z"]}, "line 2, column y: 'a'"),
+        (["a", "y", "z"], [[i, "a", "b"] for i in range(50)], {"targets": ["y", "z"]}, "2 targets must all be amounts"),
         (
             ["a", "y", "z"],
             [[i, "a", "b"] for i in range(50)],
@@ -588,11 +588,13 @@ def test_other_marks_between_columns_are_told(gradsieve, tmp_path):
 
 
 def test_ways_out_that_are_none_are_not_given(gradsieve, table, tmp_path):
-    folder = tmp_path / "tables"
+    folder, empty = tmp_path / "tables", tmp_path / "empty"
     folder.mkdir()
+    empty.mkdir()
     shutil.copy(table, folder / "t.csv")
     for words, says in (
         ((folder, "--target", "price"), "Join them into one CSV file"),
+        ((empty, "--target", "price"), f"{empty} is empty. Give a file"),
         ((table, "--target", "price", "--resume"), "write the table as Parquet or Arrow files"),
     ):
         done = gradsieve("fit", *words, "--out", tmp_path / "m")

@@ -120,7 +120,10 @@ def test_choices_that_cannot_work(tmp_path, options, message):
     [
         (b"", "first line"),
         (b"a;b;c\n1;2;3\n", "first line must hold two or more"),
-        (b"a,b,a\n" + b"1,2,3\n" * 9, "different column names"),
+        (b"a;y\n" + b"1,5;2,5\n" * 9, "but has semicolons. Write the file with commas, and its numbers with points"),
+        (b"a,b,a\n" + b"1,2,3\n" * 9, "the first line names 2 columns 'a'. Give each a name of its own"),
+        (b"a,b\n" + b"1,1_2\n" * 9, "line 2, column b: '1_2' is not a finite number"),
+        (b"a,b\n" + "1,١٢\n".encode() * 9, "line 2, column b: '١٢' is not a finite number"),
         (b"1.5,2,3\n" * 9, "begins '1.5,2,3'"),
         (b"a,b\n1,2\n", "1 rows below the header"),
         (b"a,b\n1,2\n1,2,3\n", "line 3: 3 cells, but the header has 2"),
@@ -152,3 +155,9 @@ def test_words_that_are_no_class_are_those_of_a_fit(tmp_path, word):
     path.write_text("a,kind\n" + "".join(f"{row},{('cat', 'none')[row % 2]}\n" for row in range(20)) + f"20,{word}\n")
     with pytest.raises(InputError, match="line 22, column kind: no class"):
         DATASETS["table"](path, target="kind", task="classification")
+
+
+def test_classes_that_a_float_cannot_tell_apart_stay_apart(tmp_path):
+    path, names = tmp_path / "t.csv", ("9007199254740992", "9007199254740993")
+    path.write_text("a,kind\n" + "".join(f"{row},{names[row % 2]}\n" for row in range(20)))
+    assert DATASETS["table"](path, target="kind", task="classification").output_names == names

@@ -23,6 +23,7 @@ LAYOUT = "one .csv file with a header; or give the file itself"
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing among numbers, in any case
 MISSING_WORDS = MISSING - {"none"}  # and among words: none, minor, major
+EXACT = 2.0**53  # from here on, whole numbers that differ may be the same float64
 OTHER_MARKS = {"semicolons": ";", "tabs": "\t"}  # between columns, in files that are not comma-separated
 
 
@@ -33,6 +34,7 @@ class Table(NamedTuple):
     header: list[str]
     rows: list[list[str]]  # as long as the header each
     lines: list[int]  # where a row ends in the file, counted from 1
+    header_line: int  # where the header does
 
 
 def load_table(folder: Path | None = None, target: str = "", task: Task = "regression", ignore: str = "") -> DataSet:
@@ -74,6 +76,8 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             header = [name.strip() for name in next(reader, [])]
+            check_header(path, header, least_columns)
+            header_line = reader.line_num
             for row in reader:
                 if len(row) not in (0, len(header)):
                     raise InputError(
@@ -84,22 +88,30 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
                     lines.append(reader.line_num)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as CSV in UTF-8: {error}.") from error
+    if len(rows) < least_rows:
+        why = "a split into five needs 5" if least_rows == 5 else f"at least {least_rows} are needed"
+        raise InputError(f"{path} has {len(rows)} rows below the header, but {why}.")
+    return Table(path, header, rows, lines, header_line)
+
+
+def check_header(path: Path, header: Sequence[str], least_columns: int) -> None:
+    """Names with commas between them, and no name twice. Looked at first: what is wrong here, every row repeats."""
     other = next((name for name, mark in OTHER_MARKS.items() if len(header) == 1 and mark in header[0]), "")
     if other:
         raise InputError(
             f"{path}: the first line must hold two or more column names with commas between them, but has {other}. "
-            "Write the file with commas."
+            "Write the file with commas, and its numbers with points (2.5)."
         )
-    few = len(header) < least_columns
-    if few or len(set(header)) < len(header) or all(_number(name) is not None for name in header):
+    if len(header) < least_columns or all(finite_number(name) is not None for name in header):
         raise InputError(
             f"{path}: the first line must hold two or more different column names with commas between them, "
             f"but it begins {','.join(header)[:60]!r}."
         )
-    if len(rows) < least_rows:
-        why = "a split into five needs 5" if least_rows == 5 else f"at least {least_rows} are needed"
-        raise InputError(f"{path} has {len(rows)} rows below the header, but {why}.")
-    return Table(path, header, rows, lines)
+    repeated = next((name for name in header if header.count(name) > 1), None)
+    if repeated is not None:
+        raise InputError(
+            f"{path}: the first line names {header.count(repeated)} columns {repeated!r}. Give each a name of its own."
+        )
 
 
 def find_roles(table: Table, target: str = "", ignore: str = "") -> tuple[list[int], list[int]]:
@@ -130,7 +142,7 @@ def find_columns(table: Table, option: str, names: str) -> list[int]:
 
 def numbers(table: Table, columns: Sequence[int]) -> Tensor:
     """The cells of ``columns`` as (N, columns) float64."""
-    values = [[_number(row[column]) for column in columns] for row in table.rows]
+    values = [[finite_number(row[column]) for column in columns] for row in table.rows]
     for row, found in enumerate(values):
         if None in found:
             column = columns[found.index(None)]
@@ -150,7 +162,7 @@ def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ..
     if "" in cells:
         line, name = table.lines[cells.index("")], table.header[columns[0]]
         raise InputError(f"{table.path}, line {line}, column {name}: no class. Fill it in or remove the row.")
-    names = sorted(set(cells), key=lambda name: (_number(name) is None, _number(name) or 0.0, name))
+    names = sorted(set(cells), key=lambda name: (finite_number(name) is None, finite_number(name) or 0.0, name))
     if not 2 <= len(names) <= len(cells) // 2:
         raise InputError(
             f"{table.path}: column {table.header[columns[0]]} has {len(names)} different values in {len(cells)} "
@@ -162,15 +174,19 @@ def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ..
 
 def _label(cell: str) -> str:
     """The name of a class: 1, 01 and 1.0 are the same; empty where it is missing."""
-    number = _number(cell)
-    if number is None:
+    number = finite_number(cell)
+    if number is None or abs(number) >= EXACT:
         return "" if cell.strip().lower() in MISSING_WORDS else cell.strip()
     return str(int(number)) if number.is_integer() else str(number)
 
 
-def _number(cell: str) -> float | None:
+def finite_number(cell: str) -> float | None:
+    """What a cell says as a number, if it is one. 1_2 and digits of other scripts are numbers to Python alone."""
+    text = cell.strip()
+    if "_" in text or not text.isascii():
+        return None
     try:
-        value = float(cell)
+        value = float(text)
     except ValueError:
         return None
     return value if math.isfinite(value) else None

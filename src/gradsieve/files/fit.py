@@ -217,6 +217,10 @@ def prepare_table(
 
 def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Prepared:
     """Images with the names of their folders as classes."""
+    if not any(data.iterdir()):
+        raise InputError(
+            f"{data} is empty. Give a file, a folder of Parquet or Arrow files, or images in class folders."
+        )
     if any(data.glob("*.csv")) and not any(each.is_dir() for each in data.iterdir()):
         raise InputError(
             f"{data} is a folder of CSV files, but a folder holds Parquet or Arrow files, or images in class folders. "

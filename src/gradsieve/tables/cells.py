@@ -7,6 +7,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gradsieve.data.table import finite_number
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -15,17 +17,9 @@ def safe_cell(value: Any) -> str:
     if isinstance(value, float):
         return repr(float(value)) if value == value else ""
     text = str(value)
-    if text.startswith(FORMULA) and not is_number(text):
+    if text.startswith(FORMULA) and finite_number(text) is None:
         return f"'{text}"
     return text
-
-
-def is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.data.table import MISSING, MISSING_WORDS
+from gradsieve.data.table import MISSING, MISSING_WORDS, finite_number
 from gradsieve.errors import InputError
 from gradsieve.registry import unknown
 from gradsieve.tables.shards import Shards
+
+CORRECT = "Correct the cell, or leave it empty."
 
 
 class Roles(NamedTuple):
@@ -82,13 +84,7 @@ def is_text(values: NDArray) -> bool:
 def number(cell: str) -> float | None:
     """What a cell says as a number: NaN where it holds nothing, None where it is something else."""
     text = cell.strip()
-    if text.lower() in MISSING:
-        return math.nan
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+    return math.nan if text.lower() in MISSING else finite_number(text)
 
 
 def is_missing(values: NDArray, *, among_numbers: bool = False) -> NDArray[np.bool_]:
@@ -98,7 +94,7 @@ def is_missing(values: NDArray, *, among_numbers: bool = False) -> NDArray[np.bo
     return np.isnan(values)
 
 
-def numbers(frame: Frame, name: str, why: str) -> NDArray[np.float64]:
+def numbers(frame: Frame, name: str, why: str, way_out: str = CORRECT) -> NDArray[np.float64]:
     """A column as numbers, or an error that names the first cell which is none."""
     values = frame.columns[name]
     if not is_text(values):
@@ -111,8 +107,7 @@ def numbers(frame: Frame, name: str, why: str) -> NDArray[np.float64]:
     if None in found:
         row = found.index(None)
         raise InputError(
-            f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is not a finite number, but {why}. Correct "
-            "the cell, or leave it empty."
+            f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is not a finite number, but {why}. {way_out}"
         )
     return np.array(found, dtype=np.float64)
 

@@ -105,7 +105,11 @@ def learn_targets(frame: Frame, names: list[str], task: Task | None) -> tuple[Ta
 
 def given_numbers(frame: Frame, names: list[str]) -> NDArray[np.float64]:
     """(N, targets) numbers."""
-    return np.stack([numbers(frame, name, "the target of a regression is a number") for name in names], axis=1)
+    if len(names) == 1:
+        return numbers(frame, names[0], "the target of a regression is a number")[:, None]
+    way = "Correct the cell or leave it empty; a column of classes is the only --target of a fit of its own."
+    why = f"{len(names)} targets must all be amounts"
+    return np.stack([numbers(frame, name, why, way) for name in names], axis=1)
 
 
 def given_targets(frame: Frame, targets: Targets) -> NDArray:

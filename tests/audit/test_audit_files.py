@@ -103,6 +103,29 @@ def test_a_copy_keeps_the_cells_of_the_source(homes, tmp_path):
     assert {row["kind"] for row in read(tmp_path / "repaired.csv")} == {"=dear()", "cheap"}
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_a_copy_keeps_the_lines_of_the_source(homes, priced, tmp_path, end, last):
+    """Their ends, quotes and the mark at the beginning: a diff shows the rows that were changed, and no other."""
+    header, *rows = homes.read_text().splitlines()
+    quoted = [",".join(f'"{cell}"' for cell in row.split(",")) for row in rows]
+    lines = [f"\ufeff {header}", quoted[0], "", *quoted[1:]]  # an empty line is no row
+    source = tmp_path / "homes.csv"
+    source.write_bytes((end.join(lines) + last * end).encode())
+    flagged = {int(row) for row in priced.row[priced.flagged]}
+    kept = [line for number, line in enumerate(quoted, 1) if number not in flagged]
+    clean_file(priced, source, tmp_path / "clean.csv", ["price"])
+    head = [lines[0], *([] if 1 in flagged else [kept.pop(0)]), ""]
+    assert (tmp_path / "clean.csv").read_bytes().decode() == end.join([*head, *kept]) + last * end
+    clean_file(priced, source, tmp_path / "repaired.csv", ["price"], repair=True)
+    *found, after = (tmp_path / "repaired.csv").read_bytes().decode().split(end) + [""] * (not last)
+    assert after == ""
+    assert len(found) == len(lines)
+    changed = {number for number, (new, old) in enumerate(zip(found, lines, strict=True)) if new != old}
+    assert changed == {number if number == 1 else number + 1 for number in flagged}
+    assert not any("\r" in line for line in found)
+
+
 def test_nothing_is_written_over(gradsieve, homes, priced, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from gradsieve.audit.repair import repaired, replaced
 from gradsieve.audit.result import Audit
 from gradsieve.audit.writing import new_file
 from gradsieve.data import Rows, Task
-from gradsieve.data.table import read_csv
+from gradsieve.data.table import Table, read_csv
 from gradsieve.errors import InputError
 from gradsieve.estimators.fitting import DROP_RATE, make_trainer, mean_outputs
 from gradsieve.estimators.learnt_rate import LEARN
@@ -89,7 +91,7 @@ def row_names(prepared: Prepared) -> dict[str, Any]:
 def clean_file(audit: Audit, source: Path, out: Path, targets: Sequence[str], *, repair: bool = False) -> int:
     """Write a new CSV without the flagged rows, or with their targets repaired; how many rows that concerns.
 
-    Every other cell is the source's own, and so are rows that were not judged because they have no target.
+    Every other line is the source's own, to the byte, and so are rows that were not judged because they have no target.
     """
     if source.suffix.lower() != ".csv":
         raise InputError(f"{source} is not a CSV file. Take audit.clean(X, y) for arrays.")
@@ -102,19 +104,51 @@ def clean_file(audit: Audit, source: Path, out: Path, targets: Sequence[str], *,
         raise InputError(
             f"{source} has {len(table.rows)} rows, but the audit knows a row {audit.row.max()}: give its own file."
         )
-    flagged = places[audit.flagged]
-    if repair:
-        numbers = [table.header.index(name) for name in targets]
-        cells = np.array([[table.rows[place][number] for number in numbers] for place in places], dtype=object)
-        for place, row in zip(places, new_cells(audit, cells), strict=True):
-            for number, cell in zip(numbers, row, strict=True):
-                table.rows[place][number] = cell
-    dropped = set() if repair else set(flagged.tolist())
+    numbers = [table.header.index(name) for name in targets]
+    changed = repaired_rows(audit, table, numbers) if repair else dict.fromkeys(places[audit.flagged].tolist())
     with new_file(out, "w") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table.header)
-        writer.writerows(row for place, row in enumerate(table.rows) if place not in dropped)
-    return len(flagged)
+        file.write(changed_text(table, changed))
+    return int(audit.flagged.sum())
+
+
+def repaired_rows(audit: Audit, table: Table, columns: Sequence[int]) -> dict[int, list[str]]:
+    """The rows, by their place, that have another target than before."""
+    places = (audit.row - 1).tolist()
+    cells = np.array([[table.rows[place][column] for column in columns] for place in places], dtype=object)
+    rows = {}
+    for place, old, new in zip(places, cells.tolist(), new_cells(audit, cells).tolist(), strict=True):
+        if new != old:
+            own = dict(zip(columns, new, strict=True))
+            rows[place] = [own.get(column, cell) for column, cell in enumerate(table.rows[place])]
+    return rows
+
+
+def changed_text(table: Table, changed: Mapping[int, list[str] | None]) -> str:
+    """The file, some of its rows, by their place, as others or (None) left out; its line ends, and quotes, stay."""
+    with open(table.path, encoding="utf-8", newline="") as file:  # not utf-8-sig: the mark at its beginning stays
+        lines = list(file)
+    ends = [table.header_line, *table.lines]
+    pieces = ["".join(lines[: table.header_line])]
+    for place, (start, end) in enumerate(pairwise(ends)):
+        text = "".join(lines[start:end])
+        row = text.lstrip("\r\n")  # empty lines before it are not the row's
+        pieces += [text.removesuffix(row), csv_row(changed[place], line_end(row)) if place in changed else row]
+    pieces.append("".join(lines[ends[-1] :]))
+    text = "".join(pieces)
+    return text if line_end(lines[-1]) else text.removesuffix(line_end(text))
+
+
+def csv_row(row: list[str] | None, end: str) -> str:
+    if row is None:
+        return ""
+    file = io.StringIO()
+    csv.writer(file, lineterminator=end).writerow(row)
+    return file.getvalue()
+
+
+def line_end(text: str) -> str:
+    """How a line ends, which the last one of a file need not."""
+    return next((end for end in ("\r\n", "\n", "\r") if text.endswith(end)), "")
 
 
 def new_cells(audit: Audit, cells: Any) -> Any:

@@ -551,11 +551,11 @@ def test_codes_of_classes_are_classes_in_every_kind_of_file(suffix, tmp_path):
 
 
 def test_numbers_in_a_column_that_the_model_knows_as_words(tmp_path):
-    """True and a date are words in a CSV file, and numbers in Parquet: no prediction is better than a wrong one."""
+    """Yes and no in a CSV file, true and false in Parquet: no prediction is better than a wrong one."""
     x, _ = severities()
-    flags = (x > 0).tolist()
-    table = write_columns(tmp_path / "t.csv", {"flag": flags, "x": x.tolist(), "y": (5 * (x > 0) + x).tolist()})
-    typed = write_columns(tmp_path / "t.parquet", {"flag": flags, "x": x.tolist()})
+    words = np.where(x > 0, "yes", "no").tolist()
+    table = write_columns(tmp_path / "t.csv", {"flag": words, "x": x.tolist(), "y": (5 * (x > 0) + x).tolist()})
+    typed = write_columns(tmp_path / "t.parquet", {"flag": (x > 0).tolist(), "x": x.tolist()})
     fit_file(table, ["y"], tmp_path / "m", epochs=2, device="cpu")
     with pytest.raises(InputError, match="column flag holds numbers or dates, but the model knows it as words"):
         predict_file(tmp_path / "m", typed)

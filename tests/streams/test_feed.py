@@ -9,6 +9,7 @@ from gradsieve.errors import InputError
 from gradsieve.streams.encoder import Encoder
 from gradsieve.streams.feed import BlockFeed, Place
 from gradsieve.streams.survey import survey
+from gradsieve.tables.frame import Roles
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shards import open_shards
 
@@ -18,7 +19,7 @@ INPUTS = ["a", "b", "c", "town"]
 
 def make_feed(folder, bad_rows="stop", notes=None, **options):
     table = open_shards(folder)
-    known = survey(table, ["y"], INPUTS, [], None, 0, bad_rows, lambda text: None)
+    known = survey(table, Roles(["y"], INPUTS, []), None, 0, bad_rows, lambda text: None)
     note = (lambda text: None) if notes is None else notes.append
     encoder = Encoder(known.encoding, known.targets, known.amounts, True, bad_rows, note)
     return BlockFeed(table, encoder, 0, torch.device("cpu"), **options)

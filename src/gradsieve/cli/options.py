@@ -46,7 +46,9 @@ Pairs = list[str]
 Target = Annotated[list[str] | None, typer.Option(help="Column to predict; more than once for several.")]
 TaskName = Annotated[str | None, typer.Option(help="classification or regression; by the target if not given.")]
 Ignored = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
-Categorical = Annotated[list[str] | None, typer.Option(help="Column of codes, though they are numbers.")]
+Categorical = Annotated[
+    list[str] | None, typer.Option(help="Column of codes, though they are numbers. A target: its classes as written.")
+]
 MethodName = Annotated[str, typer.Option(help=names(METHODS))]
 RateOrAuto = Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")]
 FitSeed = Annotated[int, typer.Option(help="Of weights and row order.")]

@@ -43,6 +43,7 @@ from gradsieve.tables.targets import (
     learn_targets,
     left_out,
     row_header,
+    task_of,
     words_without_target,
 )
 from gradsieve.training.files import write_whole
@@ -201,8 +202,10 @@ def prepare_table(
     note: Callable[[str], None],
 ) -> Prepared:
     """A table's columns as numbers; rows without a target are left out."""
-    frame = read_frame(data, least_rows=2, words={*categorical} - {*targets})
-    names, inputs, words = frame.roles(targets, ignore, categorical)
+    frame = read_frame(data, least_rows=2, words=categorical, as_text={*categorical} & {*targets})
+    roles = frame.roles(targets, ignore, categorical)
+    names, inputs, words = roles
+    task = task_of(roles, task)
     filled = filled_rows(frame, names, amount_columns(frame, names, task))
     if filled.sum() < 2:
         raise InputError(f"{data}: {int(filled.sum())} rows have a value in {', '.join(names)}, but two are needed.")
@@ -210,7 +213,7 @@ def prepare_table(
         note(left_out(int((~filled).sum()), words_without_target(frame, names, filled)))
     numbers = np.flatnonzero(filled) + 1
     frame = frame.take(filled)
-    learnt, given = learn_targets(frame, names, task)
+    learnt, given = learn_targets(frame, names, task, as_written=roles.has_codes)
     encoding = learn_encoding(frame, inputs, words, learnt.task, note)
     return Prepared(encoding.apply(frame), learnt, given, numbers.tolist(), encoding)
 

@@ -39,7 +39,7 @@ from gradsieve.streams.trainer import StreamTrainer
 from gradsieve.tables.frame import Frame
 from gradsieve.tables.model_folder import Design, Model, about, check_new, read_content, save_model, saved_summary
 from gradsieve.tables.shards import Shards
-from gradsieve.tables.targets import given_targets
+from gradsieve.tables.targets import given_targets, task_of
 from gradsieve.training.auto_rate import PICK, read_pick
 from gradsieve.training.files import write_json, write_tensors
 from gradsieve.training.folder import RunFolder, check_same
@@ -91,15 +91,18 @@ def fit_stream(
     """Fit a network to the rows of files as they pass; returns a summary."""
     began = time.monotonic()
     check_names(options["method"], drop_rate, bad_rows)
-    header = Frame(shards.path, dict.fromkeys(shards.columns, np.empty(0)))
-    names, inputs, words = header.roles(targets, ignore, categorical)
+    shards = shards.with_text({*categorical} & {*targets})
+    header = Frame(shards.path, dict.fromkeys(shards.columns, np.empty(0)), shards=shards)
+    roles = header.roles(targets, ignore, categorical)
+    names, inputs, words = roles
     settings = {**options, "drop_rate": drop_rate, "hidden": list(hidden)}
+    task = task_of(roles, task)
     fit = StreamFit(shards.sha256, names, inputs, words, task, bad_rows, settings)
     if resume and (out / "model.json").exists():
         return finished(out, fit)
     folder = find_folder(out, fit, resume)
     note = few(note)
-    known = survey(shards, names, inputs, words, task, options["seed"], bad_rows, note)
+    known = survey(shards, roles, task, options["seed"], bad_rows, note)
     plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=largest_rate(drop_rate), **options)
     check_method(plan.make_method())
     design = Design("mlp", {"hidden": list(hidden)}, [known.encoding.size], plan.outputs)

@@ -17,13 +17,14 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.streams.encoder import BadRows, is_good
 from gradsieve.tables.encoding import Encoding, holds_words, learn_encoding
-from gradsieve.tables.frame import Frame, texts
+from gradsieve.tables.frame import Frame, Roles, texts
 from gradsieve.tables.shard_frames import frames, read_slice
 from gradsieve.tables.shards import SLICE, Group, Reader, Shards, in_file_order
 from gradsieve.tables.targets import (
     Targets,
     amount_columns,
     check_classes,
+    check_codes,
     filled_rows,
     infer_task,
     learn_targets,
@@ -50,31 +51,30 @@ class Surveyed(NamedTuple):
 
 def survey(
     shards: Shards,
-    names: list[str],
-    inputs: Sequence[str],
-    categorical: Collection[str],
+    roles: Roles,
     task: Task | None,
     seed: int,
     bad_rows: BadRows,
     note: Callable[[str], None],
 ) -> Surveyed:
     """Columns, targets and their scales."""
+    names, inputs, categorical = roles
     sample = read_sample(shards, [*inputs, *names], seed)
     amounts = amount_columns(sample, names, task)
     sample = sample.take(filled_rows(sample, names, amounts))
     task = task or (infer_task(sample, names) if len(sample) else "regression")
     if bad_rows == "skip":
         sample = sample.take(is_good(sample, numeric(sample, inputs, names, categorical, task)))
-    filled, words, said = target_pass(shards, names, task, amounts)
+    filled, words, said = target_pass(shards, roles, task, amounts)
     if min(filled, len(sample)) < 2:
         raise InputError(f"{shards.path}: {filled} rows have a value in {', '.join(names)}, but two are needed.")
     if filled < len(shards):
         note(left_out(len(shards) - filled, said))
     if task == "classification" and len(words) > 1:  # a rare class may not be in the sample
         check_classes(names[0], len(words), filled, str(shards.path))
-        targets = Targets(task, names, sorted_classes(words), [], [])
+        targets = Targets(task, names, sorted_classes(words), [], [], roles.has_codes)
     else:
-        targets, _ = learn_targets(sample, names, task)
+        targets, _ = learn_targets(sample, names, task, as_written=roles.has_codes)
     return Surveyed(learn_encoding(sample, inputs, categorical, task, note), targets, amounts, filled, sample)
 
 
@@ -114,17 +114,16 @@ def sampled_groups(groups: Sequence[Group], seed: int) -> list[Group]:
     return [groups[number] for number in sorted(chosen)]
 
 
-def target_pass(
-    shards: Shards, names: Sequence[str], task: Task, amounts: Sequence[str]
-) -> tuple[int, set[str], set[str]]:
+def target_pass(shards: Shards, roles: Roles, task: Task, amounts: Sequence[str]) -> tuple[int, set[str], set[str]]:
     """How many rows have all targets, the classes of these, and the others' words; reads the targets alone."""
-    filled, words, said = 0, set(), set()
+    names, filled, words, said = roles.targets, 0, set(), set()
     for frame in frames(shards, names):
         has_target = filled_rows(frame, names, amounts)
         filled += int(has_target.sum())
         said |= words_without_target(frame, names, has_target)
         if task == "classification" and len(names) == 1:
-            words |= set(texts(np.unique(frame.columns[names[0]][has_target])))
+            check_codes(frame, names[0])
+            words |= set(texts(np.unique(frame.columns[names[0]][has_target]), as_written=roles.has_codes))
             if len(words) > MOST_CLASSES:
                 raise InputError(
                     f"{shards.path}: the target {names[0]} has more than {MOST_CLASSES} different values, which is not "

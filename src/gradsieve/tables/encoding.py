@@ -20,7 +20,18 @@ from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.decorrelating import Decorrelation, decorrelation
 from gradsieve.estimators.scaling import CLIP, Scale, input_scale, scale_inputs
-from gradsieve.tables.frame import Frame, is_missing, is_text, label, number, numbers, texts, written
+from gradsieve.tables.frame import (
+    Frame,
+    check_exact,
+    is_missing,
+    is_text,
+    label,
+    number,
+    numbers,
+    texts,
+    typed_values,
+    written,
+)
 
 MOST_CATEGORIES = 64
 MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories
@@ -35,6 +46,7 @@ class NumberColumn:
     width: float
     tells_missing: bool
     kind: str = "number"
+    is_date: bool = False  # days since 1970, or of a time or duration
 
     @property
     def size(self) -> int:
@@ -43,6 +55,12 @@ class NumberColumn:
     def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
         values = numbers(frame, self.name, "the model knows the column as numbers")
         missing = np.isnan(values)
+        if not missing.all() and frame.holds_dates(self.name) != self.is_date:
+            found, known = ("numbers", "dates or times") if self.is_date else ("dates or times", "numbers")
+            raise InputError(
+                f"{frame.path}: column {self.name} holds {found}, but the model knows it as {known}. Give it as such, "
+                "or fit a model to a file of this kind."
+            )
         scale = Scale(np.array([self.centre]), np.array([self.width]))
         scaled = scale_inputs(np.where(missing, self.centre, values)[:, None], scale, clip)
         return np.concatenate([scaled, missing[:, None].astype(np.float32)], axis=1)[:, : self.size]
@@ -146,7 +164,8 @@ def learn_columns(
 def holds_words(frame: Frame, name: str, categorical: Collection[str]) -> bool:
     """Whether a column is categories, by the user's word or by its cells."""
     values = frame.columns[name]
-    return name in categorical or (is_text(values) and not is_mostly_numbers(values))
+    is_words = is_text(values) and not is_mostly_numbers(values) and typed_values(frame, name) is None
+    return is_words or name in categorical
 
 
 def is_mostly_numbers(cells: NDArray) -> bool:
@@ -163,7 +182,8 @@ def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> Number
         note(f"column {name} is left out: it is {'empty' if not len(known) else 'constant'}")
         return None
     scale = input_scale(known[:, None])
-    return NumberColumn(name, float(scale.centre[0]), float(scale.width[0]), bool(missing.any()))
+    centre, width = float(scale.centre[0]), float(scale.width[0])
+    return NumberColumn(name, centre, width, bool(missing.any()), is_date=frame.holds_dates(name))
 
 
 def learn_categories(
@@ -171,6 +191,7 @@ def learn_categories(
 ) -> CategoryColumn | None:
     cells = frame.columns[name]
     as_written = is_code and is_text(cells)
+    check_exact(frame, name, f"Write {name} as text, or leave --categorical {name} out.")
     counts = Counter(texts(cells, as_written=as_written))
     if len(counts) == 1 or len(counts) == len(frame) > 2:
         note(f"column {name} is left out: it is {'constant' if len(counts) == 1 else 'another word in every row'}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.data.table import MISSING, MISSING_WORDS, finite_number
+from gradsieve.data.table import EXACT, MISSING, MISSING_WORDS, finite_number
 from gradsieve.errors import InputError
 from gradsieve.registry import unknown
+from gradsieve.tables.dates import iso_days
 from gradsieve.tables.shards import Shards
 
+FLAGS = (("False", "True"), ("false", "true"), ("FALSE", "TRUE"))
 CORRECT = "Correct the cell, or leave it empty."
 
 
@@ -24,7 +26,12 @@ class Roles(NamedTuple):
 
     targets: list[str]
     inputs: list[str]
-    categorical: list[str]  # those of the inputs whose numbers are codes
+    categorical: list[str]  # those whose numbers are codes
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether a target is one of them: then its classes are what is written."""
+        return not set(self.targets).isdisjoint(self.categorical)
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,25 @@ class Frame:
         if set(names) & set(ignored):
             raise InputError(f"--ignore names a target: {', '.join(sorted(set(names) & set(ignored)))}.")
         inputs = [name for name in self.columns if name not in {*names, *ignored}]
-        return Roles(names, inputs, self.find("--categorical", categorical))
+        codes = self.find("--categorical", categorical)
+        for name in names:
+            if name not in codes and self.holds_dates(name):
+                raise InputError(
+                    f"{self.path}: the target {name} holds dates or times, which are no amounts of anything yet. "
+                    "Make it a number, such as days since a day of your choice; or, if each of them is a class, give "
+                    f"--categorical {name}."
+                )
+        return Roles(names, inputs, codes)
+
+    def holds_dates(self, name: str) -> bool:
+        """Whether a column is dates or times: by its type, or in CSV by what is written."""
+        if self.shards is not None:
+            return self.shards.columns[name] == "date"
+        return self.is_untyped(name) and read_all(self.columns[name], iso_days) is not None
+
+    def is_untyped(self, name: str) -> bool:
+        """Whether a column is text because its file, a CSV, has no types."""
+        return self.lines is not None and is_text(self.columns[name])
 
 
 def is_text(values: NDArray) -> bool:
@@ -96,6 +121,9 @@ def is_missing(values: NDArray, *, among_numbers: bool = False) -> NDArray[np.bo
 
 def numbers(frame: Frame, name: str, why: str, way_out: str = CORRECT) -> NDArray[np.float64]:
     """A column as numbers, or an error that names the first cell which is none."""
+    typed = typed_values(frame, name)
+    if typed is not None:
+        return typed
     values = frame.columns[name]
     if not is_text(values):
         bad = np.isinf(values)
@@ -105,7 +133,9 @@ def numbers(frame: Frame, name: str, why: str, way_out: str = CORRECT) -> NDArra
         return values
     found = [number(cell) for cell in values]
     if None in found:
-        row = found.index(None)
+        wrong = [row for row, value in enumerate(found) if value is None]
+        # Among dates, the one that is none.
+        row = next((row for row in wrong if iso_days(values[row]) is None), wrong[0])
         raise InputError(
             f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is not a finite number, but {why}. {way_out}"
         )
@@ -122,7 +152,7 @@ def texts(values: NDArray, *, as_written: bool = False) -> NDArray:
 
 def label(cell: str) -> str:
     value = number(cell)
-    if value is None or math.isnan(value):
+    if value is None or math.isnan(value) or abs(value) >= EXACT:
         return written(cell)
     return str(int(value)) if value.is_integer() else str(value)
 
@@ -134,7 +164,38 @@ def written(cell: str, *, among_numbers: bool = False) -> str:
 
 def numeric_if_all(cells: NDArray) -> NDArray:
     """A column of numbers where every cell is one or missing, and one is there."""
-    found = [number(cell) for cell in cells]
-    if None in found or all(math.isnan(value) for value in found if value is not None):
-        return cells
-    return np.array(found, dtype=np.float64)
+    found = read_all(cells, number)
+    return cells if found is None else found
+
+
+def typed_values(frame: Frame, name: str) -> NDArray[np.float64] | None:
+    """A column of CSV whose cells all are dates, or all true or false in one spelling: as files with types have it."""
+    if not frame.is_untyped(name):
+        return None
+    readers = [iso_days, *({no: 0.0, yes: 1.0}.get for no, yes in FLAGS)]
+    return next((found for read in readers if (found := read_all(frame.columns[name], read)) is not None), None)
+
+
+def read_all(cells: NDArray, read: Callable[[str], float | None]) -> NDArray[np.float64] | None:
+    """What each cell says, NaN where it holds nothing; None where ``read`` does not know one, or none is filled."""
+    known: dict[str, float] = {}
+    for cell in dict.fromkeys(cells.tolist()):
+        text = cell.strip()
+        value = math.nan if text.lower() in MISSING else read(text)
+        if value is None:
+            return None
+        known[cell] = value
+    if all(math.isnan(value) for value in known.values()):
+        return None
+    return np.array([known[cell] for cell in cells.tolist()], dtype=np.float64)
+
+
+def check_exact(frame: Frame, name: str, way_out: str) -> None:
+    """Refuse codes that the file tells apart and a float64 may not."""
+    values = frame.columns[name]
+    large = [] if is_text(values) else np.flatnonzero(np.isfinite(values) & (np.abs(values) >= EXACT))
+    if len(large):
+        raise InputError(
+            f"{frame.place(int(large[0]))}, column {name}: as a number, {values[large[0]]:.0f} is too large to be told "
+            f"apart from the next (2^53 and more). {way_out}"
+        )

@@ -17,13 +17,19 @@ from gradsieve.tables.shard_frames import read_shards
 from gradsieve.tables.shards import FORMATS
 
 
-def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = ()) -> Frame:
+def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = (), as_text: Collection[str] = ()) -> Frame:
     """The rows of a CSV, NPZ, Parquet or Arrow file by its suffix, or of a folder of the latter two.
 
     ``words``: columns that stay text where the file has text, as CSV always has, even if they look like numbers.
+    ``as_text``: columns that become text, whatever the file has.
     """
-    readers = {".csv": partial(_read_csv, words=words), ".npz": _read_npz, **dict.fromkeys(FORMATS, read_shards)}
-    reader = read_shards if path.is_dir() else readers.get(path.suffix.lower())
+    of_shards = partial(read_shards, as_text=as_text)
+    readers = {
+        ".csv": partial(_read_csv, words={*words, *as_text}),
+        ".npz": partial(_read_npz, as_text=as_text),
+        **dict.fromkeys(FORMATS, of_shards),
+    }
+    reader = of_shards if path.is_dir() else readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(
             f"{path} is not a file that can be read: give a .csv, .parquet, .arrow or .npz file, or a folder of "
@@ -47,7 +53,7 @@ def _read_csv(path: Path, words: Collection[str]) -> Frame:
     return Frame(path, columns, table.lines)
 
 
-def _read_npz(path: Path) -> Frame:
+def _read_npz(path: Path, as_text: Collection[str]) -> Frame:
     try:
         with np.load(path, allow_pickle=False) as file:  # pickles in a file could run code
             arrays = {name: file[name] for name in file.files}
@@ -66,6 +72,7 @@ def _read_npz(path: Path) -> Frame:
         groups |= {name: own} if array.ndim == 2 else {}
         for place, column in enumerate(own):
             values = parts[:, place]
+            values = values.astype(str) if {name, column} & {*as_text} else values
             columns[column] = values.astype(object) if values.dtype.kind == "U" else values.astype(np.float64)
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:

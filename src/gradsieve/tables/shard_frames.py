@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradsieve.tables.dates import PER_DAY, days
 from gradsieve.tables.frame import Frame
 from gradsieve.tables.shards import SLICE, Reader, Shards, Slice, arrow, in_file_order, open_shards
 
 
-def read_shards(path: Path) -> Frame:
-    """A whole table in memory."""
-    shards = open_shards(path)
+def read_shards(path: Path, as_text: Collection[str] = ()) -> Frame:
+    """A whole table in memory, some of its columns as text whatever they are."""
+    shards = open_shards(path).with_text(as_text)
     parts = list(frames(shards, list(shards.columns)))
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in shards.columns}
     return Frame(path, columns, shards=shards, row_numbers=np.arange(len(shards)))
@@ -31,27 +32,39 @@ def frames(shards: Shards, names: Sequence[str]) -> Iterator[Frame]:
 def read_slice(reader: Reader, part: Slice) -> Frame:
     """The rows of a slice as a frame that knows where each of them stands."""
     table = reader.read(part)
-    columns = {name: to_numpy(table.column(name)) for name in reader.names}
+    columns = {name: to_numpy(table.column(name), reader.shards.columns[name]) for name in reader.names}
     return Frame(reader.shards.path, columns, shards=reader.shards, row_numbers=part.first + np.arange(part.rows))
 
 
-def to_numpy(column: Any) -> NDArray:
-    """A column of Arrow as float64, NaN where it is missing, or as text, "" where it is missing."""
-    pa, kind = arrow(), column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if pa.types.is_temporal(kind):  # a date is a number of days or smaller units
-        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+def to_numpy(column: Any, kind: str) -> NDArray:
+    """A column of Arrow as float64, NaN where it is missing, or as text, "" where it is missing; by its ``kind``."""
+    pa = arrow()
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if kind == "text":
         return to_text(column)
+    if kind == "date":
+        return to_days(column)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
     numbers = column.cast(pa.float64(), safe=False).to_numpy()
-    return numbers.copy() if kind == pa.float64() else numbers  # no cast: a view of a file that may be mapped
+    return numbers.copy() if column.type == pa.float64() else numbers  # no cast: a view of a file that may be mapped
+
+
+def to_days(column: Any) -> NDArray[np.float64]:
+    """Dates and instants as days since 1970 in UTC, times of day and durations as days."""
+    pa, kind = arrow(), column.type
+    unit = "ms" if pa.types.is_date64(kind) else getattr(kind, "unit", "")
+    units = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).fill_null(0).to_numpy()
+    found = days(units.astype(np.int64), PER_DAY.get(unit, 1))  # date32 has no unit: it is in days
+    found[column.is_null().to_numpy()] = np.nan
+    return found
 
 
 def to_text(column: Any) -> NDArray:
     pa = arrow()
+    if pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return column.fill_null("").to_numpy()
     cells = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in column.to_pylist()]

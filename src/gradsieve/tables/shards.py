@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +61,7 @@ class Shards:
     path: Path
     files: tuple[Shard, ...]
     groups: tuple[Group, ...]
-    columns: dict[str, str]  # number or text, by name
+    columns: dict[str, str]  # number, date or text, by name
     sha256: str = field(repr=False)  # of names, sizes, layout and the ends of the files
 
     def __len__(self) -> int:
@@ -70,7 +70,11 @@ class Shards:
     @property
     def bytes_in_memory(self) -> int:
         """What the table would take as a frame."""
-        return len(self) * sum(8 if kind == "number" else TEXT_BYTES for kind in self.columns.values())
+        return len(self) * sum(TEXT_BYTES if kind == "text" else 8 for kind in self.columns.values())
+
+    def with_text(self, names: Collection[str]) -> Shards:
+        """The same table, some of its columns to be read as text whatever they are."""
+        return replace(self, columns={name: "text" if name in names else kind for name, kind in self.columns.items()})
 
     def locate(self, row: int) -> str:
         """Where a row is, in words: its file, and its place there from 1 on."""
@@ -146,7 +150,10 @@ def layout(path: Path) -> tuple[int, list[int], dict[str, Any]]:
 def column_kind(kind: Any) -> str:
     """How a column is read."""
     types = arrow().types
-    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_temporal)
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_temporal(kind) and not types.is_interval(kind):  # an interval of months has no length
+        return "date"
+    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     return "number" if any(is_kind(kind) for is_kind in numeric) else "text"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,17 @@ from gradsieve.data.table import MISSING
 from gradsieve.errors import InputError
 from gradsieve.estimators.scaling import Scale, scale_targets, target_scale
 from gradsieve.tables.encoding import is_mostly_numbers
-from gradsieve.tables.frame import Frame, is_missing, is_text, number, numbers, numeric_if_all, texts
+from gradsieve.tables.frame import (
+    Frame,
+    Roles,
+    check_exact,
+    is_missing,
+    is_text,
+    number,
+    numbers,
+    numeric_if_all,
+    texts,
+)
 
 FEW = 20  # different whole numbers are classes, more are amounts
 
@@ -31,6 +41,7 @@ class Targets:
     classes: list[str]  # empty for regression
     centre: list[float]  # empty for classes
     width: list[float]
+    as_written: bool = False  # the classes are codes: 01 is not 1
 
     @property
     def outputs(self) -> int:
@@ -56,6 +67,19 @@ class Targets:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Targets:
         return cls(**values)
+
+
+def task_of(roles: Roles, task: Task | None) -> Task | None:
+    """The task that was asked for; codes are classes."""
+    if not roles.has_codes:
+        return task
+    if len(roles.targets) > 1 or task == "regression":
+        why = "the task is regression" if task == "regression" else f"{len(roles.targets)} targets are amounts"
+        raise InputError(
+            f"--categorical names a target, whose codes are classes, but {why} ({', '.join(roles.targets)}). Leave it "
+            "out of --categorical, or make it the only --target of a classification."
+        )
+    return "classification"
 
 
 def amount_columns(frame: Frame, names: Sequence[str], task: Task | None) -> list[str]:
@@ -87,11 +111,13 @@ def words_without_target(frame: Frame, names: Sequence[str], filled: NDArray[np.
     return {word for word in said if word and word.lower() in MISSING}
 
 
-def learn_targets(frame: Frame, names: list[str], task: Task | None) -> tuple[Targets, NDArray]:
+def learn_targets(
+    frame: Frame, names: list[str], task: Task | None, *, as_written: bool = False
+) -> tuple[Targets, NDArray]:
     """The targets of a table without missing ones, and what is given for each row, (N, targets)."""
     task = task or infer_task(frame, names)
     if task == "classification":
-        return learn_classes(frame, names)
+        return learn_classes(frame, names, as_written)
     given = given_numbers(frame, names)
     for place, name in enumerate(names):
         if given[:, place].min() == given[:, place].max():
@@ -115,7 +141,7 @@ def given_numbers(frame: Frame, names: list[str]) -> NDArray[np.float64]:
 def given_targets(frame: Frame, targets: Targets) -> NDArray:
     """What a table gives for targets that are learnt already, (N, targets)."""
     if targets.task == "classification":
-        return texts(frame.columns[targets.names[0]])[:, None]
+        return class_names(frame, targets.names[0], targets.as_written)[:, None]
     return given_numbers(frame, targets.names)
 
 
@@ -135,11 +161,22 @@ def infer_task(frame: Frame, names: list[str]) -> Task:
     return "classification" if is_few and (different == np.floor(different)).all() else "regression"
 
 
-def learn_classes(frame: Frame, names: list[str]) -> tuple[Targets, NDArray]:
+def class_names(frame: Frame, name: str, as_written: bool) -> NDArray:
+    """The class of each row."""
+    check_codes(frame, name)
+    return texts(frame.columns[name], as_written=as_written)
+
+
+def check_codes(frame: Frame, name: str) -> None:
+    """Classes that are numbers must be told apart as such."""
+    check_exact(frame, name, f"Give --categorical {name}, which takes classes as they are written.")
+
+
+def learn_classes(frame: Frame, names: list[str], as_written: bool) -> tuple[Targets, NDArray]:
     if len(names) > 1:
         raise InputError(f"--target names {len(names)} columns, but classification has one: {', '.join(names)}.")
-    given = texts(frame.columns[names[0]])
-    return class_targets(names[0], given, str(frame.path)), given[:, None]
+    given = class_names(frame, names[0], as_written)
+    return replace(class_targets(names[0], given, str(frame.path)), as_written=as_written), given[:, None]
 
 
 def class_targets(name: str, given: NDArray, where: str) -> Targets:

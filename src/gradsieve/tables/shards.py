@@ -8,12 +8,14 @@ ends the process with a signal instead of an error.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from gradsieve.errors import InputError, MissingExtraError
 
@@ -21,6 +23,7 @@ FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather
 EDGE = 2**16  # bytes at both ends of a file that say whether it is still the same
 TEXT_BYTES = 64  # a cell of text in memory, about
 BUFFER = 2**16  # bytes of a column chunk that are read at a time
+NO_KEY = "__HIVE_DEFAULT_PARTITION__"  # the name that stands for a missing value
 SLICE = 2**16  # rows that are read at a time, at most
 
 
@@ -31,6 +34,7 @@ class Shard(NamedTuple):
     size: int  # bytes
     rows: int
     first: int  # the number of its first row
+    keys: dict[str, str]  # columns that the names of its folders give, as in part=1/a.parquet
 
 
 class Group(NamedTuple):
@@ -103,15 +107,18 @@ def open_shards(path: Path) -> Shards:
     if not paths or not all(each.is_file() for each in paths):
         raise InputError(f"{path} is not a file, nor a folder of Parquet or Arrow files.")
     files, groups, columns, first = [], [], {}, 0
+    keys = [folder_keys(each.relative_to(path)) if path.is_dir() else {} for each in paths]
+    key_kinds = {name: key_kind([each[name] for each in keys if name in each]) for each in keys for name in each}
     digest = hashlib.sha256()
     for number, each in enumerate(paths):
         size, counts, schema = layout(each)
-        kinds = {name: column_kind(kind) for name, kind in schema.items()}
+        own = {name: value for name, value in keys[number].items() if name not in schema}
+        kinds = {name: column_kind(kind) for name, kind in schema.items()} | {name: key_kinds[name] for name in own}
         if number == 0:
             columns = kinds
         elif kinds != columns:
             raise InputError(f"{each} has other columns than {paths[0]}: {column_differences(kinds, columns)}.")
-        files.append(Shard(each, size, sum(counts), first))
+        files.append(Shard(each, size, sum(counts), first, own))
         for place, rows in enumerate(counts):
             if rows:
                 groups.append(Group(number, place, rows, first))
@@ -145,6 +152,30 @@ def layout(path: Path) -> tuple[int, list[int], dict[str, Any]]:
     if repeated:
         raise InputError(f"{path} has more than one column named {repeated[0]!r}. Give each a name of its own.")
     return size, counts, {name: schema.field(name).type for name in schema.names}
+
+
+def folder_keys(path: Path) -> dict[str, str]:
+    """The columns that folders are named by, as Hive and Spark do: part=1/a.parquet."""
+    pairs = (folder.partition("=") for folder in path.parts[:-1])
+    return {unquote(name): unquote(value) for name, is_key, value in pairs if is_key and name}
+
+
+def key_kind(values: Sequence[str]) -> str:
+    """How a column is read that all folders give: as numbers or days, if every one is."""
+    for kind in ("number", "date"):
+        with contextlib.suppress(arrow().ArrowInvalid):
+            for value in set(values):
+                key_column(value, kind, 1)
+            return kind
+    return "text"
+
+
+def key_column(value: str, kind: str, rows: int) -> Any:
+    """A column of Arrow that is the same in all rows."""
+    pa = arrow()
+    types = {"number": pa.float64(), "date": pa.date32(), "text": pa.string()}
+    cell = pa.scalar(None if value == NO_KEY else value, pa.string()).cast(types[kind])
+    return pa.repeat(cell, rows)
 
 
 def column_kind(kind: Any) -> str:
@@ -187,6 +218,9 @@ class Reader:
 
     def __init__(self, shards: Shards, names: Sequence[str]) -> None:
         self.shards, self.names = shards, list(names)
+        keys = shards.files[0].keys  # of all: their columns are alike
+        stored = [name for name in shards.columns if name not in keys]
+        self.stored = [name for name in names if name not in keys] or stored[:1]  # one tells how many rows there are
         self.files: dict[int, Any] = {}  # of Parquet, that are open
         self.cursors: dict[tuple[int, int], Cursor] = {}
 
@@ -214,9 +248,18 @@ class Reader:
         shard = self.shards.files[group.shard]
         if FORMATS[shard.path.suffix.lower()] == "Parquet":
             file = self.files.get(group.shard) or self.open(group.shard)
-            yield from file.iter_batches(rows, row_groups=[group.place], columns=self.names)
+            batches = file.iter_batches(rows, row_groups=[group.place], columns=self.stored)
         else:
-            yield from mapped_batches(shard, group, self.names, rows)
+            batches = mapped_batches(shard, group, self.stored, rows)
+        return (self.with_keys(batch, shard) for batch in batches)
+
+    def with_keys(self, batch: Any, shard: Shard) -> Any:
+        """The columns of the file, and those that its folders give."""
+        if self.stored == self.names:
+            return batch
+        keys = {name: value for name, value in shard.keys.items() if name in self.names}
+        columns = [key_column(value, self.shards.columns[name], len(batch)) for name, value in keys.items()]
+        return arrow().RecordBatch.from_arrays([*batch.columns, *columns], [*batch.schema.names, *keys])
 
     def open(self, number: int) -> Any:
         """A shard of Parquet; those that nobody is reading any more are closed."""

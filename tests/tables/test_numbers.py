@@ -1,11 +1,14 @@
 """Which cells are numbers."""
 
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradsieve.tables.cells import safe_cell
-from gradsieve.tables.frame import label, number
+from gradsieve.tables.encoding import learn_columns
+from gradsieve.tables.frame import Frame, label, number
 
 
 @pytest.mark.parametrize("cell", ["1_2", "1_000.5", "١٢", "inf", "Infinity", "1e999", "0x10", "20,5", "20%"])
@@ -22,3 +25,22 @@ def test_numbers_as_files_have_them(cell, value):
 
 def test_cells_that_hold_nothing():
     assert all(math.isnan(number(cell)) for cell in ("", " ", "NA", "nan", "None", "?"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        (["20,5", "21", "22", "19,5"] * 9, "20,5"),
+        (["20", "21", "22%", "19 %"] * 9, "22%"),
+        (["1,234.50", "7", "12'000", "3"] * 9, "1,234.50"),
+        (["20,5", "low", "high", "medium"] * 9, None),  # words, one of which has a comma
+        (["1.2.3", "1.2.4", "2.0.0"] * 9, None),
+        (["12:30", "555-12", "A4"] * 9, None),
+    ],
+)
+def test_numbers_in_a_spelling_that_is_not_read_are_told(cells, told):
+    frame, notes = Frame(Path("x"), {"share": np.array(cells, dtype=object)}), []
+    learn_columns(frame, ["share"], [], notes.append)
+    assert len(notes) == (told is not None)
+    assert all(f"cells such as {told!r}" in text and "give --categorical share" in text for text in notes)
+    learn_columns(frame, ["share"], ["share"], lambda text: pytest.fail(text))

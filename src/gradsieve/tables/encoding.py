@@ -8,6 +8,7 @@ Where amounts are to be learnt, the correlations of all these numbers are taken 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,6 +35,11 @@ from gradsieve.tables.frame import (
 )
 
 MOST_CATEGORIES = 64
+MISSPELT = re.compile(r"[-+]?(\d{1,3}([ ',.]\d{3})+|\d+)([.,]\d+)?\s*%?", re.ASCII)  # a number with commas, or a share
+READ_AS_WORDS = (
+    "column {name} is read as words, since cells such as {cell!r} are no numbers: write them as 20.5 (a point, nothing "
+    "between thousands, no %), or give --categorical {name} if they are words"
+)
 MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories
 
 
@@ -152,6 +158,9 @@ def learn_columns(
     columns: list[Column] = []
     for name in names:
         if holds_words(frame, name, categorical):
+            misspelt = misspelt_number(frame.columns[name]) if name not in categorical else None
+            if misspelt is not None:
+                note(READ_AS_WORDS.format(name=name, cell=misspelt))
             column = learn_categories(frame, name, note, is_code=name in categorical)
         else:
             column = learn_number(frame, name, note)
@@ -172,6 +181,14 @@ def is_mostly_numbers(cells: NDArray) -> bool:
     """Whether the few cells that are words look like mistakes."""
     filled = [number(cell) for cell in cells[~is_missing(cells, among_numbers=True)]]
     return bool(filled) and sum(value is not None for value in filled) >= MOSTLY * len(filled)
+
+
+def misspelt_number(cells: NDArray) -> str | None:
+    """A cell of a column in which most are numbers, though not all are written as such: 20,5 or 20%."""
+    filled = [cell.strip() for cell in cells[~is_missing(cells, among_numbers=True)]]
+    others = [cell for cell in filled if number(cell) is None]
+    odd = [cell for cell in others if MISSPELT.fullmatch(cell)]
+    return odd[0] if odd and len(others) - len(odd) <= (1 - MOSTLY) * len(filled) else None
 
 
 def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> NumberColumn | None:

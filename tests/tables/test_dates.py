@@ -141,16 +141,28 @@ def test_a_model_of_dates_does_not_read_numbers_nor_one_of_numbers_dates(tmp_pat
     for name, path in (("d", dates), ("p", plain)):
         fit_file(path, ["y"], tmp_path / name, epochs=1, device="cpu")
         assert len(predict_file(tmp_path / name, empty).splitlines()) == 10
-    with pytest.raises(InputError, match="column when holds numbers, but the model knows it as dates or times"):
+    with pytest.raises(InputError, match="column when holds numbers, but the model knows it as dates"):
         predict_file(tmp_path / "d", plain)
-    with pytest.raises(InputError, match="column when holds dates or times, but the model knows it as numbers"):
+    with pytest.raises(InputError, match="column when holds dates, but the model knows it as numbers"):
         predict_file(tmp_path / "p", csv(tmp_path / "t.csv", when=MOMENTS))
 
 
-def test_shards_of_dates_and_of_numbers_do_not_mix(tmp_path):
+def test_shards_of_other_units_are_one_table(tmp_path):
+    when = pa.array(MOMENTS, pa.timestamp("us"))
+    for name, kind in (("a", "ns"), ("b", "ms"), ("c", "us")):
+        parquet(tmp_path / f"{name}.parquet", when=when.cast(pa.timestamp(kind)))
+    found = read_frame(tmp_path).columns["when"].reshape(3, -1)
+    assert (found == found[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [([1] * 9, "number"), ([datetime.time(1)] * 9, "time"), ([datetime.timedelta(1)] * 9, "duration")],
+)
+def test_shards_of_dates_and_of_others_do_not_mix(tmp_path, other, kind):
     parquet(tmp_path / "a.parquet", when=pa.array(MOMENTS, pa.timestamp("us")))
-    parquet(tmp_path / "b.parquet", when=list(range(ROWS)))
-    with pytest.raises(InputError, match="when is number, not date"):
+    parquet(tmp_path / "b.parquet", when=other)
+    with pytest.raises(InputError, match=f"when is {kind}, not date"):
         read_frame(tmp_path)
 
 
@@ -161,7 +173,7 @@ def test_a_date_as_a_target(tmp_path, kind):
     columns = {"x": [float(row % 2) for row in range(ROWS)], "day": days}
     path = (csv if kind == "csv" else parquet)(tmp_path / f"t.{kind.replace('stream', 'parquet')}", **columns)
     options = {"epochs": 2, "device": "cpu", "stream": kind == "stream"}
-    with pytest.raises(InputError, match=r"target day holds dates .* days since a day .* --categorical day"):
+    with pytest.raises(InputError, match=r"target day holds dates, .* days since a day .* --categorical day"):
         fit_file(path, ["day"], tmp_path / "m", **options)
     fit_file(path, ["day"], tmp_path / "m", categorical=["day"], **options)
     assert load_model(tmp_path / "m").targets.classes == ["2024-01-01", "2024-01-02"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ def days(units: NDArray[np.int64], per_day: int) -> NDArray[np.float64]:
     return units // per_day + units % per_day / per_day
 
 
+@lru_cache(2**16)  # a day occurs in many rows, and a column is read more than once
 def iso_days(cell: str) -> float | None:
     """Days since 1970 of a cell such as 2024-02-29 or 2024-02-29T12:30:00Z; without a zone it is UTC."""
     found = ISO.fullmatch(cell.strip())

@@ -52,7 +52,7 @@ class NumberColumn:
     width: float
     tells_missing: bool
     kind: str = "number"
-    is_date: bool = False  # days since 1970, or of a time or duration
+    in_days: str = ""  # which kind of time it holds, if any
 
     @property
     def size(self) -> int:
@@ -61,8 +61,8 @@ class NumberColumn:
     def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
         values = numbers(frame, self.name, "the model knows the column as numbers")
         missing = np.isnan(values)
-        if not missing.all() and frame.holds_dates(self.name) != self.is_date:
-            found, known = ("numbers", "dates or times") if self.is_date else ("dates or times", "numbers")
+        found, known = (f"{kind or 'number'}s" for kind in (frame.in_days(self.name), self.in_days))
+        if found != known and not missing.all():
             raise InputError(
                 f"{frame.path}: column {self.name} holds {found}, but the model knows it as {known}. Give it as such, "
                 "or fit a model to a file of this kind."
@@ -200,7 +200,7 @@ def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> Number
         return None
     scale = input_scale(known[:, None])
     centre, width = float(scale.centre[0]), float(scale.width[0])
-    return NumberColumn(name, centre, width, bool(missing.any()), is_date=frame.holds_dates(name))
+    return NumberColumn(name, centre, width, bool(missing.any()), in_days=frame.in_days(name))
 
 
 def learn_categories(

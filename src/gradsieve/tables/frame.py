@@ -15,7 +15,7 @@ from gradsieve.data.table import EXACT, MISSING, MISSING_WORDS, finite_number
 from gradsieve.errors import InputError
 from gradsieve.registry import unknown
 from gradsieve.tables.dates import iso_days
-from gradsieve.tables.shards import Shards
+from gradsieve.tables.shards import IN_DAYS, Shards
 
 FLAGS = (("False", "True"), ("false", "true"), ("FALSE", "TRUE"))
 CORRECT = "Correct the cell, or leave it empty."
@@ -83,19 +83,20 @@ class Frame:
         inputs = [name for name in self.columns if name not in {*names, *ignored}]
         codes = self.find("--categorical", categorical)
         for name in names:
-            if name not in codes and self.holds_dates(name):
+            if name not in codes and self.in_days(name):
                 raise InputError(
-                    f"{self.path}: the target {name} holds dates or times, which are no amounts of anything yet. "
+                    f"{self.path}: the target {name} holds {self.in_days(name)}s, which are no amounts in a unit yet. "
                     "Make it a number, such as days since a day of your choice; or, if each of them is a class, give "
                     f"--categorical {name}."
                 )
         return Roles(names, inputs, codes)
 
-    def holds_dates(self, name: str) -> bool:
-        """Whether a column is dates or times: by its type, or in CSV by what is written."""
+    def in_days(self, name: str) -> str:
+        """Which kind of time a column holds (``IN_DAYS``), by its type or in CSV by what is written; "" for none."""
         if self.shards is not None:
-            return self.shards.columns[name] == "date"
-        return self.is_untyped(name) and read_all(self.columns[name], iso_days) is not None
+            kind = self.shards.columns[name]
+            return kind if kind in IN_DAYS else ""
+        return "date" if self.is_untyped(name) and read_all(self.columns[name], iso_days) is not None else ""
 
     def is_untyped(self, name: str) -> bool:
         """Whether a column is text because its file, a CSV, has no types."""
@@ -164,7 +165,7 @@ def written(cell: str, *, among_numbers: bool = False) -> str:
 
 def numeric_if_all(cells: NDArray) -> NDArray:
     """A column of numbers where every cell is one or missing, and one is there."""
-    found = read_all(cells, number)
+    found = read_all(cells, finite_number)
     return cells if found is None else found
 
 
@@ -178,16 +179,15 @@ def typed_values(frame: Frame, name: str) -> NDArray[np.float64] | None:
 
 def read_all(cells: NDArray, read: Callable[[str], float | None]) -> NDArray[np.float64] | None:
     """What each cell says, NaN where it holds nothing; None where ``read`` does not know one, or none is filled."""
-    known: dict[str, float] = {}
-    for cell in dict.fromkeys(cells.tolist()):
+    values: list[float] = []
+    for cell in cells.tolist():
         text = cell.strip()
         value = math.nan if text.lower() in MISSING else read(text)
         if value is None:
             return None
-        known[cell] = value
-    if all(math.isnan(value) for value in known.values()):
-        return None
-    return np.array([known[cell] for cell in cells.tolist()], dtype=np.float64)
+        values.append(value)
+    found = np.array(values, dtype=np.float64)
+    return None if np.isnan(found).all() else found
 
 
 def check_exact(frame: Frame, name: str, way_out: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gradsieve.tables.dates import PER_DAY, days
 from gradsieve.tables.frame import Frame
-from gradsieve.tables.shards import SLICE, Reader, Shards, Slice, arrow, in_file_order, open_shards
+from gradsieve.tables.shards import IN_DAYS, SLICE, Reader, Shards, Slice, arrow, in_file_order, open_shards
 
 
 def read_shards(path: Path, as_text: Collection[str] = ()) -> Frame:
@@ -43,7 +43,7 @@ def to_numpy(column: Any, kind: str) -> NDArray:
         column = column.cast(column.type.value_type)
     if kind == "text":
         return to_text(column)
-    if kind == "date":
+    if kind in IN_DAYS:
         return to_days(column)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())

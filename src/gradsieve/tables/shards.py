@@ -23,6 +23,7 @@ FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather
 EDGE = 2**16  # bytes at both ends of a file that say whether it is still the same
 TEXT_BYTES = 64  # a cell of text in memory, about
 BUFFER = 2**16  # bytes of a column chunk that are read at a time
+IN_DAYS = ("date", "time", "duration")  # kinds of columns that become days
 NO_KEY = "__HIVE_DEFAULT_PARTITION__"  # the name that stands for a missing value
 SLICE = 2**16  # rows that are read at a time, at most
 
@@ -65,7 +66,7 @@ class Shards:
     path: Path
     files: tuple[Shard, ...]
     groups: tuple[Group, ...]
-    columns: dict[str, str]  # number, date or text, by name
+    columns: dict[str, str]  # number, text or one of IN_DAYS, by name
     sha256: str = field(repr=False)  # of names, sizes, layout and the ends of the files
 
     def __len__(self) -> int:
@@ -182,10 +183,13 @@ def column_kind(kind: Any) -> str:
     """How a column is read."""
     types = arrow().types
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    if types.is_temporal(kind) and not types.is_interval(kind):  # an interval of months has no length
-        return "date"
-    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    return "number" if any(is_kind(kind) for is_kind in numeric) else "text"
+    kinds = {
+        "number": (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
+        "date": (types.is_date, types.is_timestamp),
+        "time": (types.is_time,),
+        "duration": (types.is_duration,),
+    }
+    return next((name for name, tests in kinds.items() if any(is_kind(kind) for is_kind in tests)), "text")
 
 
 def column_differences(ours: dict[str, str], theirs: dict[str, str]) -> str:

@@ -4,10 +4,11 @@ import math
 from fractions import Fraction
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradsieve.counts import check_rate, exact, keep_count, part
+from gradsieve.counts import KeptShare, check_rate, exact, keep_count, part
 from gradsieve.errors import InputError
 from gradsieve.schedule import ramp
 
@@ -32,6 +33,8 @@ def test_counts_are_exact_where_the_share_is_a_whole_number_of_rows(hundredths, 
 def assert_counts(text, rows):
     rate = Fraction(text)
     assert keep_count(float(text), rows) == max(1, math.floor((1 - rate) * rows))
+    share = KeptShare.beside(float(text))
+    assert share.of(rows) == int(share.of(torch.tensor(rows))) == keep_count(float(text), rows)
     assert part(float(text), rows) == math.floor(rate * rows)
 
 

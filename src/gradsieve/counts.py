@@ -9,6 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Real
+from typing import Any, NamedTuple
 
 from gradsieve.errors import InputError
 
@@ -28,6 +29,23 @@ def check_rate(name: str, rate: float) -> float:
 def part(rate: float, rows: int) -> int:
     """How many of ``rows`` make up at most the share ``rate``: floor(rate * rows)."""
     return int(exact(rate) * rows)
+
+
+class KeptShare(NamedTuple):
+    """The part of a batch that stays, as a fraction: for a count that is a tensor, or that a compiler has not fixed."""
+
+    numerator: int
+    denominator: int
+
+    @classmethod
+    def beside(cls, drop_rate: float) -> KeptShare:
+        """What stays when ``drop_rate`` goes."""
+        return cls(*(1 - exact(drop_rate)).as_integer_ratio())
+
+    def of(self, rows: Any) -> Any:
+        """What `keep_count` says."""
+        count = self.numerator * rows // self.denominator
+        return max(1, count) if isinstance(rows, int) else count.clamp(min=1)
 
 
 @lru_cache(maxsize=1024)  # fractions are slow, and a run asks for the same few counts in every step

@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradsieve import RobustLoss, robust_step
-from gradsieve.dropin.trimmed_loss import Ranking, Share, keep_mask
+from gradsieve.counts import KeptShare
+from gradsieve.dropin.trimmed_loss import Ranking, keep_mask
 from gradsieve.errors import InputError
 from gradsieve.selection import keep_smallest
 
@@ -147,7 +148,7 @@ def test_a_mask_over_rows_that_all_count_is_keep_smallest(seed):
     values = torch.tensor([0.0, 1.0, 2.0, torch.nan])[torch.randint(4, (rows,), generator=draw)]
     ties, classes = (torch.randint(3, (rows,), generator=draw) for _ in range(2))
     rate = int(torch.randint(100, (), generator=draw)) / 100
-    share = Share(100 - round(100 * rate), 100)
+    share = KeptShare(100 - round(100 * rate), 100)
     for second in (None, ties):
         for third in (None, classes):
             ranked = Ranking(values, None if second is None else lambda: ties)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.audit.judging import judge, read_outputs
 from gradsieve.audit.result import Audit
-from gradsieve.choosing.vote import SUM_TOLERANCE
+from gradsieve.choosing.reading import SUM_TOLERANCE
 from gradsieve.errors import InputError
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.audit.judging import judge, read_outputs
 from gradsieve.audit.result import Audit
-from gradsieve.choosing.vote import class_numbers
+from gradsieve.choosing.reading import class_numbers
 from gradsieve.errors import InputError
 from gradsieve.estimators.learnt_rate import LEARN
 

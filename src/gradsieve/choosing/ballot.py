@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.choosing.judge import Verdict, is_majority_right, judge
+from gradsieve.choosing.reading import Array, read_rows, read_weights
 from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
-from gradsieve.choosing.vote import Array, read_rows, read_weights
 
 STEP = 0.1 + 1e-9  # rates so near to each other are neighbours
 

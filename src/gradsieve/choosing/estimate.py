@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradsieve.choosing.vote import Array, read_rows, read_weights, to_numbers
+from gradsieve.choosing.reading import Array, read_rows, read_weights, to_numbers
 
 FAR = 3.0  # root mean squares of honest residuals, beyond which a target counts as wrong
 REACH = 4.0  # root mean squares of honest residuals, as if they were normal: beyond, they are not asked about it

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.choosing.estimate import is_off, tolerance
-from gradsieve.choosing.vote import PATIENCE, SURE, Array, VoteResult, cast, tally
+from gradsieve.choosing.reading import Array
+from gradsieve.choosing.vote import PATIENCE, SURE, VoteResult, ballots_of, tally
 
 # Of its median residual: what another must come down to, before rate 0 is left for it. Where nothing is wrong but some
 # amounts are far larger than most, giving these up takes a quarter off the median.
@@ -46,7 +47,7 @@ def judge(
     count = len(answers)
     if count == 1:
         return Verdict(0, VoteResult((0,), np.zeros((1, 1)), np.zeros((1, 1))), (0,))
-    result = tally(cast(answers, given, weights), np.ones(len(given)), count, "none")
+    result = tally(ballots_of(answers, given, weights), np.ones(len(given)), count, "none")
     leader, lead, error = result.ranking[0], result.margins[result.ranking[0]], result.errors[result.ranking[0]]
     even = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])
     is_doubtful = must_be_sure and leader == 1 and not is_plain_contradicted(answers, given)

@@ -9,7 +9,8 @@ from gradsieve.choosing.ballot import STEP, Vote, last_vote
 from gradsieve.choosing.estimate import FAR, honest_error, suspects, tolerance, weigh_suspects
 from gradsieve.choosing.judge import is_plain_contradicted
 from gradsieve.choosing.pick import RatePick
-from gradsieve.choosing.vote import Array, resamples
+from gradsieve.choosing.reading import Array
+from gradsieve.choosing.vote import resamples
 
 CLOSE = 1.0  # standard errors by which a larger rate may be behind the winner, for the estimate to go that far
 MANY = 0.2  # wrong targets: of labels that a census finds, unless dropping is clearly bad, they are dropped

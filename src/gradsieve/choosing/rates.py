@@ -30,7 +30,8 @@ from gradsieve.choosing.estimate import tolerance
 from gradsieve.choosing.judge import agree
 from gradsieve.choosing.outcome import doubt, estimate_and_interval, knowing_answers, rate_by_census, rate_by_race
 from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
-from gradsieve.choosing.vote import Array, choose, read_rows
+from gradsieve.choosing.reading import Array, read_rows
+from gradsieve.choosing.vote import choose
 from gradsieve.errors import GradsieveError, InputError, RankError
 
 RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # at this share of the epochs, so many stay

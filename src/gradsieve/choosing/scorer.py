@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradsieve.choosing.vote import Choice, Prefer, choose, class_numbers, noisy_mean
+from gradsieve.choosing.reading import class_numbers
+from gradsieve.choosing.vote import Choice, Prefer, choose, noisy_mean
 from gradsieve.errors import InputError, MissingExtraError
 
 try:

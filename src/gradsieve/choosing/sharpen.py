@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradsieve.choosing.vote import Array
+from gradsieve.choosing.reading import Array
 
 POWER = 2.0  # in the first vote
 CONFIDENCE = 0.95  # the mean probability of the favourite, in those after it

@@ -25,7 +25,7 @@ from gradsieve import seeds
 from gradsieve.choosing.electorate import Part, electorate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.rates import race
-from gradsieve.choosing.vote import read_weights, to_numbers
+from gradsieve.choosing.reading import read_weights, to_numbers
 from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
 from gradsieve.training.repeatable import reproducible

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradsieve.counts import check_rate, exact
+from gradsieve.counts import KeptShare, check_rate
 from gradsieve.data.validate import check_count
 from gradsieve.dropin.checks import (
     TrimUnit,
@@ -33,7 +33,6 @@ from gradsieve.dropin.replay import Replays, pays
 from gradsieve.dropin.short import MOST_VALUES, Trim, short_form
 from gradsieve.dropin.trimmed_loss import (
     Score,
-    Share,
     WithGradient,
     agreement,
     as_elements,
@@ -167,8 +166,7 @@ class RobustLoss(nn.Module):
         """Take the drop rate of time ``T``, counted from 1."""
         check_count("T", T, 1)
         rate = check_rate("drop_rate", self.rate_at(T))
-        share = 1 - exact(rate)
-        self.T, self._rate, self.share = T, rate, Share(share.numerator, share.denominator)
+        self.T, self._rate, self.share = T, rate, KeptShare.beside(rate)
 
     def step(self) -> None:
         """Move the schedule on by one: once an epoch or once an update, as it counts."""

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from gradsieve.counts import KeptShare
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, world_size
 from gradsieve.scores.loss import LABEL_LOSSES, Criterion, row_losses, unpack
@@ -25,17 +26,6 @@ from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class, smallest_if_untied
 
 Score = Literal["gradient", "loss"]  # of PRL(L), of SPL
-
-
-class Share(NamedTuple):
-    """The part of a batch that stays, exactly."""
-
-    numerator: int
-    denominator: int
-
-    def of(self, count: Any) -> Any:
-        """floor(share * count), of an int, of a tensor, or of a size that a compiler has not fixed yet."""
-        return self.numerator * count // self.denominator
 
 
 class Ranking(NamedTuple):
@@ -141,20 +131,20 @@ def ranking_of(score: Score, criterion: Criterion, losses: Tensor, gradient: Ten
     return Ranking(norm_of_rows(gradient), None if ranks_as_loss(criterion) else lambda: losses)
 
 
-def keep_positions(ranked: Ranking, classes: Tensor | None, rate: float, share: Share) -> Tensor:
+def keep_positions(ranked: Ranking, classes: Tensor | None, rate: float, share: KeptShare) -> Tensor:
     """The rows that ``keep_smallest`` keeps, ascending."""
     values, alone = ranked.values, world_size() == 1 and classes is None
     if alone and torch.compiler.is_compiling():  # which cannot trace fractions
-        return first_rows(ranked.keys(), max(1, share.of(values.shape[0])))
+        return first_rows(ranked.keys(), share.of(values.shape[0]))
     if alone and values.device.type == "cpu" and len(values):
-        kept = smallest_if_untied(values, max(1, share.of(len(values))))
+        kept = smallest_if_untied(values, share.of(len(values)))
         if kept is not None:  # no tie to break, so that no loss was needed
             return kept
     ties = ranked.ties() if ranked.ties is not None else None
     return keep_smallest(values, rate, ties=ties, classes=classes)
 
 
-def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: Share) -> Tensor:
+def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: KeptShare) -> Tensor:
     """Which of the ``counted`` rows stay, (M,): as ``keep_smallest`` among them, one threshold over all ranks."""
     keys = ranked.keys()
     everyone = gather_rows([counted.to(torch.uint8), *keys, *([] if classes is None else [classes])])
@@ -166,7 +156,7 @@ def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: S
     keys[0] = keys[0].nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).masked_fill(~judged, torch.nan)
     order = lexical_order(keys)
     place = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=order.device))
-    kept = (place < share.of(judged.sum()).clamp(min=1)) & judged
+    kept = (place < share.of(judged.sum())) & judged
     return kept[everyone.start : everyone.start + everyone.rows]
 
 

@@ -1,0 +1,126 @@
+"""What people give to be judged: predictions, targets and weights as arrays, or one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from gradsieve.errors import InputError
+
+Array = NDArray[np.float64]
+
+SUM_TOLERANCE = 1e-3  # by which the probabilities of a row may miss 1
+
+
+def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArray]:
+    """Predictions (M, N, k), with targets (N,) int64 for classes or (N, k) for real outputs, checked.
+
+    Real outputs are brought to one width, the interquartile range of their targets, so that they weigh alike.
+    """
+    answers, given = to_numbers(predictions, "predictions").astype(np.float64), to_numbers(targets, "targets")
+    if answers.ndim not in (2, 3):
+        raise InputError(
+            f"predictions have the shape {answers.shape}, but must be (models, rows) or (models, rows, k)."
+        )
+    if given.ndim not in (1, 2) or answers.shape[1] != len(given):
+        raise InputError(f"targets have the shape {given.shape}, but predictions are of {answers.shape[1]} rows.")
+    if not len(given):
+        raise InputError(
+            "There are no rows: predictions and targets are empty. Hold some rows out, so that they can vote."
+        )
+    if not np.isfinite(answers).all():
+        model, row = np.argwhere(~np.isfinite(answers))[0, :2]
+        raise InputError(f"predictions[{model}, {row}] is not finite. Leave a model that has diverged out.")
+    is_label = given.dtype.kind in "iub"
+    if answers.ndim == 3 and given.ndim == 1 and is_label and answers.shape[2] > 1:
+        check_probabilities(answers, given)
+        return answers, given.astype(np.int64)
+    answers, given = answers.reshape(*answers.shape[:2], -1), given.reshape(len(given), -1).astype(np.float64)
+    if answers.shape[2] != given.shape[1]:
+        hint = "" if is_label else " Labels of classes must be integers, 0 to C - 1."
+        raise InputError(f"predictions have {answers.shape[2]} outputs a row, but targets {given.shape[1]}.{hint}")
+    if not np.isfinite(given).all():
+        row = int(np.argwhere(~np.isfinite(given))[0, 0])
+        raise InputError(f"targets[{row}] is not finite. Leave the row out: it cannot vote.")
+    lower, upper = np.quantile(given, (0.25, 0.75), axis=0)
+    width = np.where(upper > lower, upper - lower, 1.0)
+    return answers / width, given / width
+
+
+def to_numbers(values: Any, name: str) -> NDArray:
+    """An array of numbers. Tensors may lie on any device and be part of a graph, and there may be a list of them."""
+    if isinstance(values, Mapping):
+        raise InputError(
+            f"{name} is a {type(values).__name__}, but must be an array. Give list({name}.values()), with "
+            f"names=list({name})."
+        )
+    try:
+        array = np.asarray(held(values))
+    except ValueError:
+        raise InputError(f"{name} are of unequal lengths, but must be of the same rows and as many outputs.") from None
+    if array.dtype.kind == "O" and array.ndim:  # a column of a frame may hold numbers all the same
+        array = np.asarray(array.tolist())
+    if array.dtype.kind not in "biuf":
+        values = array.ravel().tolist()
+        place = next((place for place, value in enumerate(values) if not isinstance(value, Real)), 0)
+        where = f"[{place * len(array) // len(values)}]" if array.ndim else ""
+        raise InputError(
+            f"{name}{where} is {values[place]!r}, but {name} must be numbers, for classes 0 to C - 1 (numpy.unique "
+            "with return_inverse=True gives them)."
+        )
+    return array
+
+
+def held(values: Any) -> Any:
+    """What tensors hold."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
+    return [held(each) for each in values] if isinstance(values, list | tuple) else values
+
+
+def check_probabilities(answers: Array, given: NDArray) -> None:
+    """Classes are judged by probabilities: logits would be nonsense."""
+    classes = answers.shape[2]
+    wrong = np.flatnonzero((given < 0) | (given >= classes))
+    if len(wrong):
+        raise InputError(f"targets[{wrong[0]}] is {given[wrong[0]]}, but predictions have classes 0 to {classes - 1}.")
+    off = np.argwhere((answers.min(2) < -SUM_TOLERANCE) | (np.abs(answers.sum(2) - 1) > SUM_TOLERANCE))
+    if len(off):
+        model, row = off[0]
+        raise InputError(
+            f"predictions[{model}, {row}] are no probabilities: they must be at least 0 and add up to 1. "
+            "Apply softmax to logits first."
+        )
+
+
+def read_weights(weights: ArrayLike | None, rows: int) -> Array:
+    """(N,) weights of the rows; 1 where none are given."""
+    if weights is None:
+        return np.ones(rows)
+    values = np.asarray(held(weights))
+    if values.shape != (rows,) or values.dtype.kind not in "biuf":
+        raise InputError(f"weights must be {rows} numbers, one for each row, but are {values.dtype} of {values.shape}.")
+    is_bad = ~(np.isfinite(values) & (values >= 0))
+    if is_bad.any() or not values.any():
+        row = int(is_bad.argmax())
+        raise InputError(f"weights[{row}] is {values[row]}, but weights must be 0 or more, and not all of them 0.")
+    return values.astype(np.float64)
+
+
+def class_numbers(labels: NDArray, classes: NDArray) -> NDArray[np.int64]:
+    """The place of each label among an estimator's sorted classes."""
+    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    strange = np.flatnonzero(classes[places] != labels)
+    if len(strange):
+        row = int(strange[0])
+        raise InputError(
+            f"y[{row}] is {labels[row]!r}, which is no class of the estimator. Leave such rows out, or give the y that "
+            "it was fitted to."
+        )
+    return places

@@ -100,6 +100,23 @@ def test_targets_named_as_the_columns_beside_them(tmp_path, target, header):
     assert predict_file(tmp_path / "m", table).splitlines()[0] == header
 
 
+def test_paths_and_a_single_column_may_be_plain_text(table, tmp_path):
+    options = {"ignore": "rent", "categorical": "town", "epochs": 2, "device": "cpu"}
+    fit_file(str(table), "price", str(tmp_path / "text"), **options)
+    fit_file(table, ["price"], tmp_path / "paths", **options | {"ignore": ["rent"], "categorical": ["town"]})
+    said = predict_file(str(tmp_path / "text"), str(table), str(tmp_path / "p.csv"))
+    assert said == predict_file(tmp_path / "paths", table)
+
+
+def test_options_of_the_method_reach_it(gradsieve, table, tmp_path):
+    fit = ["fit", table, "--target", "class", "--ignore", "price", "--ignore", "rent", "--epochs", 2, "--device", "cpu"]
+    done = gradsieve(*fit, "--method-option", "balanced=true", "--out", tmp_path / "b")
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "b" / "model.json").read_text())["plan"]["method_options"] == {"balanced": True}
+    assert "Did you mean 'balanced'" in gradsieve(*fit, "--method-option", "balnced=true", "--out", tmp_path / "c").err
+    assert not (tmp_path / "c").exists()
+
+
 def test_json_is_all_that_is_printed(gradsieve, table, tmp_path):
     done = gradsieve("fit", table, "--target", "price", "--epochs", 2, "--seed", 3, "--json", "--out", tmp_path / "m")
     summary = json.loads(done.out)

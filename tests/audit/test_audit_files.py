@@ -79,6 +79,18 @@ def test_a_file_is_audited_by_the_command(gradsieve, homes, tmp_path):
     assert all(float(good[number - 1]["price"]) < 1500 for number in flagged)
 
 
+def test_paths_may_be_text_and_classes_trimmed_alike(homes, tmp_path):
+    options = {"ignore": "price", "epochs": 12, "drop_rate": 0.4, "device": "cpu"}
+    audit, alike = (
+        audit_file(str(homes), "kind", method_options=each, **options) for each in (None, {"balanced": True})
+    )
+    kept = [[each["kept_share"] for each in found.summary()["classes"]] for found in (audit, alike)]
+    assert np.ptp(kept[1]) < np.ptp(kept[0])
+    assert np.ptp(kept[1]) < 0.05
+    clean_file(audit, str(homes), str(tmp_path / "c.csv"), "kind")
+    assert len(read(tmp_path / "c.csv")) == 300 - audit.flagged.sum()
+
+
 def test_json_is_all_that_is_printed(gradsieve, homes, tmp_path):
     done = gradsieve("audit", homes, "--target", "kind", "--epochs", 3, "--out", tmp_path / "a", "--json")
     summary = json.loads(done.out)

@@ -93,7 +93,7 @@ def warning(name: str, kept_share: float, overall: float) -> str:
         return ""
     return (
         f"only {kept_share:.0%} of class {name} was kept, {overall:.0%} of all rows: its rows may be rare and not "
-        'wrong. Look at them, or train with the method option "balanced".'
+        "wrong. Look at them, or give the method option balanced=true, which trims every class alike."
     )
 
 

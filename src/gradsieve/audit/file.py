@@ -25,19 +25,21 @@ from gradsieve.estimators.rows import canonical_order
 from gradsieve.files.fit import Prepared, plan_fit, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
+from gradsieve.tables.frame import as_names
 from gradsieve.training.repeatable import reproducible
 
 EPOCHS = 50  # fewer than for a model: a network that is trained for long learns wrong targets by heart
 
 
 def audit_file(
-    data: Path,
-    targets: Sequence[str] = (),
+    data: str | Path,
+    targets: str | Sequence[str] = (),
     *,
     task: Task | None = None,
-    ignore: Sequence[str] = (),
-    categorical: Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
     method: str = DEFAULT_METHOD,
+    method_options: Mapping[str, Any] | None = None,
     drop_rate: float | str = LEARN,
     epochs: int = EPOCHS,
     seed: int = 0,
@@ -49,9 +51,11 @@ def audit_file(
 
     ``drop_rate="learn"`` drops as many rows as seem wrong on the way; "auto" lets held-out rows choose the share.
     """
+    data, targets, ignore, categorical = Path(data), *map(as_names, (targets, ignore, categorical))
     prepared = prepare(data, targets, task, ignore, categorical, note)
     learns = drop_rate == LEARN
-    options = {"method": method, "epochs": epochs, "seed": seed, "device": device, "learns_rate": learns}
+    options = {"method": method, "method_options": dict(method_options or {}), "learns_rate": learns}
+    options |= {"epochs": epochs, "seed": seed, "device": device}
     plan, _, make_network = plan_fit(prepared, DROP_RATE if learns else drop_rate, note, **options)
     learnt = prepared.targets
     scaled = learnt.scaled(prepared.given, plan.used_rate > 0)
@@ -88,11 +92,14 @@ def row_names(prepared: Prepared) -> dict[str, Any]:
     return {"row": np.array(prepared.names, dtype=np.int64)}
 
 
-def clean_file(audit: Audit, source: Path, out: Path, targets: Sequence[str], *, repair: bool = False) -> int:
+def clean_file(
+    audit: Audit, source: str | Path, out: str | Path, targets: str | Sequence[str], *, repair: bool = False
+) -> int:
     """Write a new CSV without the flagged rows, or with their targets repaired; how many rows that concerns.
 
     Every other line is the source's own, to the byte, and so are rows that were not judged because they have no target.
     """
+    source, out, targets = Path(source), Path(out), as_names(targets)
     if source.suffix.lower() != ".csv":
         raise InputError(f"{source} is not a CSV file. Take audit.clean(X, y) for arrays.")
     table = read_csv(source, least_rows=1, least_columns=1)

@@ -50,6 +50,9 @@ Categorical = Annotated[
     list[str] | None, typer.Option(help="Column of codes, though they are numbers. A target: its classes as written.")
 ]
 MethodName = Annotated[str, typer.Option(help=names(METHODS))]
+MethodOption = Annotated[
+    Pairs | None, typer.Option(help="name=value, for example balanced=true; see gradsieve list --json.")
+]
 RateOrAuto = Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")]
 FitSeed = Annotated[int, typer.Option(help="Of weights and row order.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]

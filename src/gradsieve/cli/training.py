@@ -9,7 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from gradsieve.cli.options import AsJson, Device, MethodName, Pairs, app, listed, names, pairs, rate_or_auto, resumable
+from gradsieve.cli.options import (
+    AsJson,
+    Device,
+    MethodName,
+    MethodOption,
+    Pairs,
+    app,
+    listed,
+    names,
+    pairs,
+    rate_or_auto,
+    resumable,
+)
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS
 from gradsieve.errors import InputError
@@ -62,7 +74,7 @@ def train(
     schedule: Annotated[str | None, typer.Option(help=f"{names(SCHEDULES)}, or module:function of yours.")] = None,
     ramp: Annotated[int | None, typer.Option(help="Length of the schedule's rise.")] = None,
     schedule_unit: Annotated[str | None, typer.Option(help="epoch or step.")] = None,
-    method_option: Annotated[Pairs | None, typer.Option(help="name=value, for example form=soft.")] = None,
+    method_option: MethodOption = None,
     model_option: Annotated[Pairs | None, typer.Option(help="name=value, for example norm=group.")] = None,
     data_option: Annotated[Pairs | None, typer.Option(help="name=value, for example target=price.")] = None,
     device: Device = "auto",

@@ -33,6 +33,7 @@ from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
 from gradsieve.files.fit import Prepared, prepare, rows_csv
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.ranks.together import differences
+from gradsieve.tables.frame import as_names
 from gradsieve.tables.model_folder import Design, Model, about, save_model
 from gradsieve.training.files import read_json, write_json
 
@@ -60,26 +61,29 @@ def table_space(trial: Any) -> dict[str, Any]:
 
 
 def sweep_file(
-    data: Path,
-    targets: Sequence[str],
-    out: Path,
+    data: str | Path,
+    targets: str | Sequence[str],
+    out: str | Path,
     *,
     trials: int = 30,
     space: Space | None = None,
     task: Task | None = None,
-    ignore: Sequence[str] = (),
-    categorical: Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
     method: str = DEFAULT_METHOD,
     epochs: int = 50,
     seed: int = 0,
     device: str = "auto",
     note: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Try settings, let held-out rows choose between the best, and fit the winner to all rows; returns sweep.json.
+    """Try settings, let held-out rows choose between the best, and fit the winner to all rows.
 
+    Returned is what sweep.json holds: the ``settings`` of the winner and its ``score``, the other ``finalists``,
+    whether the rows have ``decided`` between them, and the folder of the ``model``.
     The folder ``out`` may hold the same sweep, begun or with fewer trials: then it goes on.
     """
     check_count("trials", trials, 2)
+    data, out, targets, ignore, categorical = Path(data), Path(out), *map(as_names, (targets, ignore, categorical))
     prepared = prepare(data, targets, task, ignore, categorical, note)
     space = space or (image_space if prepared.side else table_space)
     rows = len(prepared.inputs)

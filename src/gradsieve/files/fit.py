@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -30,7 +30,7 @@ from gradsieve.streams.encoder import BadRows
 from gradsieve.streams.fit import fit_stream
 from gradsieve.tables.cells import csv_lines, to_csv
 from gradsieve.tables.encoding import Encoding, learn_encoding
-from gradsieve.tables.frame import Frame
+from gradsieve.tables.frame import Frame, as_names
 from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, save_model
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shard_frames import frames
@@ -72,14 +72,15 @@ class Prepared:
 
 
 def fit_file(
-    data: Path,
-    targets: Sequence[str],
-    out: Path,
+    data: str | Path,
+    targets: str | Sequence[str],
+    out: str | Path,
     *,
     task: Task | None = None,
-    ignore: Sequence[str] = (),
-    categorical: Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
     method: str = DEFAULT_METHOD,
+    method_options: Mapping[str, Any] | None = None,
     drop_rate: float | str = DROP_RATE,
     epochs: int = 100,
     batch_size: int | Literal["auto"] = "auto",
@@ -95,8 +96,9 @@ def fit_file(
     """Fit a network to a CSV, Parquet, Arrow or NPZ file, or to a folder of shards or class folders.
 
     ``drop_rate="auto"`` lets held-out rows choose the share to drop (``gradsieve.choosing.rates``).
-    The folder ``out`` will hold the model (``gradsieve.tables.model_folder``); returned is a summary. Everything that
-    can be wrong with the file is found before anything is fitted or written.
+    The folder ``out`` will hold the model (``gradsieve.tables.model_folder``). Returned is a summary, which model.json
+    has as well: the ``task``, how many ``rows`` were fitted and ``dropped``, the last ``loss``, ``seconds``, and with
+    "auto" the ``pick``. Everything that can be wrong with the file is found before anything is fitted or written.
 
     Parquet and Arrow files that would take more than 1 GB are streamed (``stream`` decides otherwise): rows are checked
     as they pass, and bad ones stop the fit or are left out, by ``bad_rows``; a state is saved every ``save_every``
@@ -107,7 +109,9 @@ def fit_file(
     check_task(task)
     check_count("seed", seed, 0)
     check_seconds("save_every", save_every)
-    options = {"method": method, "epochs": epochs, "batch_size": batch_size, "seed": seed, "device": device}
+    data, out, targets, ignore, categorical = Path(data), Path(out), *map(as_names, (targets, ignore, categorical))
+    options = {"method": method, "method_options": dict(method_options or {}), "epochs": epochs}
+    options |= {"batch_size": batch_size, "seed": seed, "device": device}
     shards = open_shards(data) if is_shards(data) and stream is not False else None
     if shards is not None and (stream or shards.bytes_in_memory > MOST_IN_MEMORY):
         ways: dict[str, Any] = {"bad_rows": bad_rows, "resume": resume, "save_every": save_every}
@@ -247,12 +251,12 @@ def rows_csv(prepared: Prepared, scores: NDArray, kept: NDArray, predicted: NDAr
     return to_csv(row_header(prepared.targets), rows)
 
 
-def predict_file(folder: Path, data: Path, out: Path | None = None) -> str:
+def predict_file(folder: str | Path, data: str | Path, out: str | Path | None = None) -> str:
     """Predictions for the rows of a file, as CSV; written to ``out`` where that is given."""
     if out is None:
-        return "".join(predictions(folder, data))
-    write_predictions(folder, data, out)
-    return out.read_text()
+        return "".join(predictions(Path(folder), Path(data)))
+    write_predictions(Path(folder), Path(data), Path(out))
+    return Path(out).read_text()
 
 
 def write_predictions(folder: Path, data: Path, out: Path) -> None:

@@ -199,3 +199,8 @@ def check_exact(frame: Frame, name: str, way_out: str) -> None:
             f"{frame.place(int(large[0]))}, column {name}: as a number, {values[large[0]]:.0f} is too large to be told "
             f"apart from the next (2^53 and more). {way_out}"
         )
+
+
+def as_names(columns: str | Sequence[str]) -> list[str]:
+    """The names of columns; one may come by itself."""
+    return [columns] if isinstance(columns, str) else list(columns)

@@ -6,6 +6,8 @@ later, because zero gradient times NaN is NaN.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -92,6 +94,12 @@ def check_count(name: str, value: int, least: int) -> None:
     """A whole number, and not too small: an option that says how many."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} is {value!r}, but it must be a whole number from {least} up.")
+
+
+def check_positive(name: str, value: float) -> None:
+    """A finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InputError(f"{name} is {value!r}, but must be a positive number.")
 
 
 def check_seconds(name: str, value: float) -> None:

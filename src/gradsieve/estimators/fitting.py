@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from gradsieve import seeds
 from gradsieve.counts import check_rate, keep_count, part
 from gradsieve.data import Rows, Task
-from gradsieve.data.validate import check_count
+from gradsieve.data.validate import check_count, check_positive
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.estimators.learnt_rate import learning_epochs, learnt_rate
 from gradsieve.estimators.rows import batch_rows, canonical_order, visits
@@ -121,9 +121,7 @@ def check_plan(plan: Plan) -> None:
             raise InputError(f"batch_size is {plan.batch_size!r}, but must be a whole number or 'auto'.")
     else:
         check_count("batch_size", plan.batch_size, 2 if METHODS[plan.method].drops_rows else 1)
-    rate = plan.learning_rate
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
-        raise InputError(f"learning_rate is {rate!r}, but must be a positive number.")
+    check_positive("learning_rate", plan.learning_rate)
     check_rate("validation_fraction", plan.validation_fraction)
     plan.make_method()
     plan.rates()

@@ -9,12 +9,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gradsieve.choosing import largest_rate
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.counts import check_rate, exact
 from gradsieve.data import DATASETS
+from gradsieve.data.validate import check_count, check_positive
 from gradsieve.errors import InputError
 from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.models import MODELS
@@ -32,14 +33,14 @@ HALF = 0.5
 SLOWLY = 3  # times the usual ramp,
 MOST_RISING = 0.6  # of the epochs at most
 CHOICES = {
-    "preset": ("authors", "proper"),
-    "decay": ("constant", "linear"),
-    "precision": ("auto", "fp32", "bf16"),
-    "augment": ("none", "crop-flip"),
-    "engine": ("auto", "plain", "captured"),
-    "compile": ("auto", "shared", "on", "off"),
-    "batchnorm": ("sync", "local"),
-    "schedule_unit": ("epoch", "step"),
+    "preset": get_args(Preset),
+    "decay": get_args(Decay),
+    "precision": get_args(Precision),
+    "augment": get_args(Augment),
+    "engine": get_args(Engine),
+    "compile": get_args(Compile),
+    "batchnorm": get_args(BatchNorm),
+    "schedule_unit": get_args(Unit),
 }
 
 
@@ -126,10 +127,8 @@ def make_run(
     # Dropping as much as is corrupted is what the paper does; rows of a clean set all stay.
     dropped = rate if drop_rate is None else drop_rate
     ramp = recipe.ramp_of.get(corruption, recipe.ramp)
-    is_ramp = given.get("schedule", kind.schedule) == "ramp"
-    if preset == "proper" and is_ramp and isinstance(dropped, int | float) and dropped > HALF:
-        epochs = given.get("epochs", recipe.epochs)
-        ramp = max(ramp, min(SLOWLY * ramp, math.ceil(MOST_RISING * epochs))) if isinstance(epochs, int) else ramp
+    if preset == "proper" and given.get("schedule", kind.schedule) == "ramp":
+        ramp = slower_beyond_a_half(ramp, dropped, given.get("epochs", recipe.epochs))
     if preset == "authors":
         habits = {"scoring": "train", "passes": kind.paper_passes}
         if "always_dropout" in inspect.signature(MODELS[model]).parameters:
@@ -158,6 +157,13 @@ def make_run(
     )
 
 
+def slower_beyond_a_half(ramp: int, drop_rate: float | str, epochs: Any) -> int:
+    """The epochs until so much is dropped; what is no number of them is named later."""
+    if not isinstance(drop_rate, int | float) or not isinstance(epochs, int) or drop_rate <= HALF:
+        return ramp
+    return max(ramp, min(SLOWLY * ramp, math.ceil(MOST_RISING * epochs)))
+
+
 def check_run(run: Run) -> None:
     """Everything about a run that can be wrong before its data is read."""
     check_rate("rate", run.rate)
@@ -169,12 +175,8 @@ def check_run(run: Run) -> None:
         table[getattr(run, name)]  # raises where there is no such thing
     find_schedule(run.schedule)
     for name, least in {"epochs": 1, "batch_size": 1, "ramp": 0, "seed": 0, "corruption_seed": 0}.items():
-        value = getattr(run, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"{name} is {value!r}, but must be a whole number, at least {least}.")
-    rate = run.learning_rate
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
-        raise InputError(f"learning_rate is {rate!r}, but must be a positive number.")
+        check_count(name, getattr(run, name), least)
+    check_positive("learning_rate", run.learning_rate)
     for name, kind in {"data_dir": str | None, "device": str}.items():
         if not isinstance(getattr(run, name), kind):
             raise InputError(f"{name} is {getattr(run, name)!r}, but must be text.")

@@ -170,7 +170,7 @@ CASES = {
     "an empty table": Case(FILE, ["table.csv", "first line"], {"table.csv": ""}),
     "a table of bytes": Case(FILE, ["table.csv", "UTF-8"], {"table.csv": b"\xff\xfe\x00\x01"}),
     "a table without a header": Case(FILE, ["table.csv", "column names"], table(header="1,2,3")),
-    "a column twice": Case(FILE, ["table.csv", "different column names"], table(header="a,a,y")),
+    "a column twice": Case(FILE, ["table.csv", "names 2 columns 'a'"], table(header="a,a,y")),
     "a table of four rows": Case(FILE, ["table.csv", "4 rows"], {"table.csv": "a,y\n" + "1,2\n" * 4}),
     "a short row": Case(FILE, ["table.csv, line 42", "2 cells"], table("1,2")),
     **{

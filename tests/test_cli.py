@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -260,7 +261,9 @@ def test_a_stopped_command_says_what_is_left_of_it(command, tmp_path):
     rows = ["x,y", *(f"{value:.3f},{2 * value:.3f}" for value in random.normal(size=300))]
     (tmp_path / "t.csv").write_text("\n".join(rows))
     arguments = ["-m", "gradsieve", command, "t.csv", "--target", "y", "--out", "out", "--device", "cpu", *options]
-    with subprocess.Popen([sys.executable, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a suite in the background would not
+    options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heeds}
+    with subprocess.Popen([sys.executable, *arguments], **options) as process:
         assert process.stderr is not None
         assert process.stderr.readline()  # it is at work
         process.send_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradsieve import ranks
 from gradsieve.data.validate import check_seconds
@@ -32,7 +32,7 @@ from gradsieve.training.probe import Probe
 from gradsieve.training.progress import Progress, make_progress
 from gradsieve.training.rank_books import judges, merge, of_all_ranks, of_this_rank, summed
 from gradsieve.training.rank_start import ranks_of, require_same_run, settle_together, shares_in_words
-from gradsieve.training.repeatable import reproducible
+from gradsieve.training.repeatable import one_at_a_time, reproducible
 from gradsieve.training.result import Result, finish, read_result
 from gradsieve.training.run import Run, most_dropped
 from gradsieve.training.setting import (
@@ -111,9 +111,8 @@ def train(
             folder.release()
 
 
-def start(setting: Setting) -> State:
-    """The state at the beginning."""
-    require_engine(setting)
+def ready_networks(setting: Setting) -> list[nn.Module]:
+    """The networks, after each has shown that it can be trained."""
     networks = setting.make_networks()
     for network in networks:
         with ranks.alone():  # one row, or a batch that is not there: nothing to share
@@ -122,6 +121,14 @@ def start(setting: Setting) -> State:
         if ranks.world_size() > 1:
             ranks.norm_over_ranks(network, setting.run.batchnorm)
         setting.method.require(network, min(setting.run.batch_size, len(setting.data.train)), setting.device)
+    return networks
+
+
+def start(setting: Setting) -> State:
+    """The state at the beginning."""
+    require_engine(setting)
+    with one_at_a_time:  # rows that are tried leave the random numbers as they were: of another thread, too
+        networks = ready_networks(setting)
     classes = setting.data.outputs if setting.data.task == "classification" else 0
     return State(
         networks,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradsieve.scores.row_gradients import row_gradient_norms
     from gradsieve.selection import keep_smallest
     from gradsieve.training.loop import train
-    from gradsieve.training.result import Result
+    from gradsieve.training.result import Result, load_result
     from gradsieve.training.run import Run, make_run
 
 from gradsieve.version import __version__ as __version__  # re-exported
@@ -51,6 +51,7 @@ _PLACES = {
     "estimate_rate": "gradsieve.choosing.estimate",
     "find_drop_rate": "gradsieve.dropin.find_rate",
     "keep_smallest": "gradsieve.selection",
+    "load_result": "gradsieve.training.result",
     "loss_gradient_norm": "gradsieve.scores.loss_gradient",
     "make_run": "gradsieve.training.run",
     "noisy_score": "gradsieve.choosing.scorer",
@@ -80,6 +81,7 @@ __all__ = [
     "estimate_rate",
     "find_drop_rate",
     "keep_smallest",
+    "load_result",
     "loss_gradient_norm",
     "make_run",
     "noisy_score",

@@ -4,10 +4,12 @@ import datetime
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gradsieve.errors import InputError
 from gradsieve.files.fit import fit_file, predict_file
-from gradsieve.tables.dates import iso_days
+from gradsieve.tables.dates import PER_DAY, days, iso_days
 from gradsieve.tables.encoding import CategoryColumn, NumberColumn
 from gradsieve.tables.model_folder import load_model
 from gradsieve.tables.reading import read_frame
@@ -194,3 +196,9 @@ def test_true_and_false_in_several_spellings_are_words(tmp_path):
     path = csv(tmp_path / "t.csv", flag=["True", "false", "yes", "no"] * 50, y=AMOUNTS)
     fit_file(path, ["y"], tmp_path / "m", epochs=1, device="cpu")
     assert load_model(tmp_path / "m").encoding.columns[0].categories == ["True", "false", "no", "yes"]
+
+
+@given(st.lists(st.integers(-(10**15), 4 * 10**15), min_size=1, max_size=50))
+def test_days_are_the_same_to_the_last_bit(microseconds):
+    units = np.array(microseconds, dtype=np.int64)
+    assert (days(units, PER_DAY["us"]) == days(units * 1000, PER_DAY["ns"])).all()

@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from gradsieve.errors import GradsieveError, InputError
+from gradsieve.errors import GradsieveError, InputError, RunFolderError
+from gradsieve.methods import METHODS
+from gradsieve.metrics import METRICS
+from gradsieve.training.evaluate import predict
 from gradsieve.training.feed import epoch_order
 from gradsieve.training.folder import read_folder
 from gradsieve.training.loop import Trainer, reproducible, start, train
 from gradsieve.training.progress import Progress
+from gradsieve.training.result import load_result
 from gradsieve.training.run import make_run
 from gradsieve.training.setting import prepare
 
@@ -37,6 +41,24 @@ def test_a_result_is_a_line(digits):
     result = train(digits(epochs=1))
     assert repr(result).startswith(f"Result(digits, prl-l, 1 epochs: accuracy {result.last:.4f}, mean")
     assert len(repr(result)) < 120
+
+
+@pytest.mark.parametrize(("kind", "method"), [("digits", "co-prl-l"), ("faces", "prl-l")])
+def test_the_trained_networks_can_be_had(kind, method, request, tmp_path):
+    run = request.getfixturevalue(kind)(method)
+    result, data = train(run, tmp_path / "run"), prepare(run).data
+    for found in (result, load_result(str(tmp_path / "run"))):
+        networks = found.networks()
+        assert len(networks) == METHODS[method].networks
+        scores = [
+            METRICS[data.task][1](predict(each, data.test.inputs, torch.device("cpu")), data.test.targets)
+            for each in networks
+        ]
+        assert np.mean(scores) == pytest.approx(result.last)
+        assert not any(each.training for each in networks)
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(RunFolderError, match="not finished"):
+        load_result(tmp_path / "run")
 
 
 # The same again.

@@ -6,18 +6,23 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from gradsieve.errors import CheckpointError, RunFolderError
+from gradsieve.methods import METHODS
 from gradsieve.metrics import METRICS
+from gradsieve.models.build import build
 from gradsieve.notebook import PAGES
-from gradsieve.training.folder import RunFolder
+from gradsieve.training.folder import RunFolder, read_folder
 from gradsieve.training.ledger import Ledger
+from gradsieve.training.run import Run
 from gradsieve.training.setting import Setting
 from gradsieve.training.shared_folder import SharedFolder
-from gradsieve.training.state import State
+from gradsieve.training.state import State, under
 from gradsieve.training.versions import versions
 
 
@@ -50,6 +55,18 @@ class Result:
         """The share of clean rows among those that the last epoch trained on."""
         return number(self.summary["purity"])
 
+    def networks(self) -> list[nn.Module]:
+        """The trained networks, in host memory and eval form; two where the method has two."""
+        run = Run.from_json(self.summary["run"])
+        if "input_shape" not in self.summary:
+            raise CheckpointError("This result was written before networks were described in it. Train the run again.")
+        networks = []
+        for number in range(METHODS[run.method].networks):
+            network = build(run.model, self.summary["input_shape"], self.summary["outputs"], run.model_options)
+            network.load_state_dict(under(self.weights, f"network{number}."))
+            networks.append(network.eval())
+        return networks
+
     def __repr__(self) -> str:
         """In a line: weights and ledger would fill pages."""
         run = self.summary["run"]
@@ -74,6 +91,8 @@ def finish(
         "purity": state.history[-1]["purity"],
         "corrupted": int(setting.is_corrupted.sum()),
         "rows": len(setting.data.train),
+        "input_shape": list(setting.data.train.inputs.shape[1:]),
+        "outputs": setting.data.outputs,
         "seconds": state.seconds,
         **manner,
         "run": setting.run.to_json(),
@@ -83,6 +102,14 @@ def finish(
     if folder is not None:
         summary = folder.finish(summary, weights, state.ledger.tensors())
     return Result(summary, state.history, weights, state.ledger.cpu())
+
+
+def load_result(folder: str | Path) -> Result:
+    """The result of a finished run, from the folder that `train` wrote."""
+    found = read_folder(Path(folder))
+    if not found.finished:
+        raise RunFolderError(f"{folder} holds a run that is not finished. Go on with train(run, folder, resume=True).")
+    return read_result(found)
 
 
 def read_result(folder: RunFolder | SharedFolder) -> Result:

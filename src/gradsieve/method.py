@@ -77,7 +77,7 @@ class Method:
     tasks: ClassVar[tuple[Task, ...]] = ("classification", "regression")
     networks: ClassVar[int] = 1
     drops_rows: ClassVar[bool] = False  # whether the drop rate means anything to it
-    paper_passes: ClassVar[Passes] = "index"  # what the authors' code does
+    paper_passes: ClassVar[Literal["auto", "index", "reforward"]] = "index"  # what the authors' code does
     decides_on_host: ClassVar[bool] = False  # whether a step reads from the device: such steps can't be captured
     schedule: ClassVar[str] = "ramp"  # how its drop rate sets in where a run does not say
 

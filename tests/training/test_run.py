@@ -10,6 +10,7 @@ from gradsieve.data import DATASETS
 from gradsieve.errors import InputError
 from gradsieve.method import make_method
 from gradsieve.methods import METHODS
+from gradsieve.models import MODELS
 from gradsieve.training.run import Run, make_run
 
 
@@ -43,6 +44,13 @@ def test_the_authors_preset_trains_as_their_code_does(method, seed):
     task = METHODS[method].tasks[0]
     made = make_method(method, METHODS, F.cross_entropy, task, run.method_options)
     assert (made.scoring, made.passes) == ("train", METHODS[method].paper_passes)
+
+
+@pytest.mark.parametrize(("norm", "passes"), [("group", "index"), ("batch", "reforward")])
+def test_prl_g_of_the_authors_preset_averages_the_gradients_that_it_ranked_where_rows_have_their_own(norm, passes):
+    run = make_run("cifar10", "prl-g", preset="authors", model_options={"norm": norm})
+    made = make_method("prl-g", METHODS, F.cross_entropy, "classification", run.method_options)
+    assert made.passes_of([MODELS["cnn9"]((3, 32, 32), 10, norm=norm)]) == passes
 
 
 def test_the_authors_preset_asks_for_dropout_only_where_the_model_has_it():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gradsieve import ranks
 from gradsieve.errors import InputError
-from gradsieve.method import Look, Method, Passes, Scores, require_own_rows
+from gradsieve.method import Look, Method, Scores, require_own_rows
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.row_by_row import mixes_rows
 from gradsieve.scores.row_gradients import row_pass, store_gradient
@@ -29,7 +29,7 @@ class PRLG(Method):
     passes: Literal["auto", "index", "reforward"] = "auto"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     drops_rows: ClassVar[bool] = True
-    paper_passes: ClassVar[Passes] = "reforward"
+    paper_passes = "auto"  # Algorithm 1 averages the very gradients that it ranked
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         self.passes_of([network])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from gradsieve.method import Method, Passes, Scores
+from gradsieve.method import Method, Scores
 from gradsieve.scores.loss_gradient import loss_gradient_norm, ranks_as_loss
 
 
@@ -16,7 +16,7 @@ class PRLL(Method):
     """Keep the rows whose gradient at the loss layer, d loss / d output, is smallest."""
 
     drops_rows: ClassVar[bool] = True
-    paper_passes: ClassVar[Passes] = "reforward"
+    paper_passes = "reforward"
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Scores:
         scores = loss_gradient_norm(self.criterion, outputs, targets)

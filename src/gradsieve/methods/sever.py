@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve import ranks
-from gradsieve.method import Look, Method, Passes, Scores, require_own_rows
+from gradsieve.method import Look, Method, Scores, require_own_rows
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.memory import require_memory, row_gradient_bytes
 from gradsieve.scores.row_gradients import row_pass
@@ -26,7 +26,7 @@ class Sever(Method):
     iterations: Annotated[int, lambda value: value >= 1, "a whole number from 1 up"] = 20  # of the power method
 
     drops_rows: ClassVar[bool] = True
-    paper_passes: ClassVar[Passes] = "reforward"
+    paper_passes = "reforward"
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         require_own_rows("sever", network, self.scoring)

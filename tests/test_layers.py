@@ -14,7 +14,7 @@ ROOT = Path(gradsieve.__file__).parent
 # A module may import from its own part and from the layers above it in this list. It may not import from the other
 # parts of its layer either: where everything points to an earlier line there can be no circle.
 LAYERS = [
-    {"errors", "version"},
+    {"arguments", "errors", "version"},
     {"registry", "counts", "seeds", "ranks", "tracing"},
     {"data", "notebook"},
     {"corruptions", "models", "kernels"},

@@ -8,18 +8,39 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from gradsieve.arguments import spelled
 from gradsieve.errors import InputError
 from gradsieve.methods import METHODS
 from gradsieve.version import __version__
 
+
+def flags_of(command: Any) -> dict[str, str]:
+    """The flags of a command by the names that Python has for them."""
+    options = [each for each in command.params if each.param_type_name == "option"]
+    one_by_one = {f"{each.name}s": each.opts[0] for each in options if each.multiple}  # --target for each of targets
+    return {each.name: each.opts[0] for each in options} | one_by_one
+
+
+class Commands(TyperGroup):
+    """Commands in which what the library says of arguments names the flags of the one that is running."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None:  # None where a shell completes a name
+            ctx.with_resource(spelled(flags_of(found[1])))
+        return found
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Train through wrong labels and targets: drop the rows whose gradient is largest, update on the rest.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Data sets: fetch public ones, check what is there.", no_args_is_help=True)
+data_app = typer.Typer(cls=Commands, help="Data sets: fetch public ones, check what is there.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
+from gradsieve.arguments import pair
 from gradsieve.training.run import Run, make_run
 
 
@@ -25,6 +25,5 @@ def train_command(run: Run) -> str:
             continue
         for option, setting in value.items():
             if usual[name].get(option) != setting:
-                text = setting if isinstance(setting, str) else json.dumps(setting)
-                words += [f"--{name.removesuffix('s').replace('_', '-')}", f"{option}={text}"]
+                words += [f"--{name.removesuffix('s').replace('_', '-')}", pair(option, setting)]
     return shlex.join(words)

@@ -189,8 +189,8 @@ def test_text_where_numbers_are_due_at_predict_time(model, tmp_path):
         (["a", "y"], [[i, "a"] for i in range(25)] + [[i, "b"] for i in range(25)], {"task": "regression"}, "line 2"),
         (["a", "y"], [[1, i + 0.5] for i in range(50)], {}, "no column is left"),
         (["a", "y"], [[i, ""] for i in range(50)], {}, "0 rows have a value in y"),
-        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"targets": []}, "--target is missing"),
-        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"ignore": ["y"]}, "--ignore names a target"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"targets": []}, "targets is missing: which column"),
+        (["a", "y"], [[i, i + 0.5] for i in range(50)], {"ignore": ["y"]}, "ignore names a target: y."),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"task": "ranking"}, "no task 'ranking'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"method": "prl"}, "no method 'prl'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"drop_rate": 1.5}, "drop_rate is 1.5"),
@@ -503,7 +503,7 @@ def test_a_folder_of_class_folders(tmp_path):
     text = predict_file(tmp_path / "m", tmp_path / "data")
     assert all(line.split(",")[0].startswith(line.split(",")[1]) for line in text.splitlines()[1:])
     assert text.startswith("row,folder,probability\ndark/")
-    with pytest.raises(InputError, match="Leave --target out"):
+    with pytest.raises(InputError, match=r"is the folder's name\. Give no targets"):
         fit_file(tmp_path / "data", ["y"], tmp_path / "m2")
     (tmp_path / "data" / "dark" / "x.png").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"x\.png cannot be read"):

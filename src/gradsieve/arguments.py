@@ -53,3 +53,9 @@ def elsewhere(first: str = "", *, what: str = "folder", name: str = "out") -> st
     """The way out where nothing can be written to the place that an argument names, perhaps after a ``first`` one."""
     choose = f"{first}, or choose" if first else "Choose"
     return f"{choose} another {what} as {argument(name)}."
+
+
+def again() -> str:
+    """The way out once the cause is mended; a command that resumes nothing is not told how."""
+    resumes = not flags() or "resume" in flags()
+    return "try again" + (f" (a run or a streamed fit goes on with {argument('resume', True)})" if resumes else "")

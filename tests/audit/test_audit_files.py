@@ -166,7 +166,7 @@ def test_what_makes_no_sense_is_refused(gradsieve, homes, priced, tmp_path):
         ).err
     )
     assert (
-        "drop_rate is 'much'"
+        "--drop-rate is 'much'"
         in gradsieve("audit", homes, "--target", "price", "--out", tmp_path / "a", "--drop-rate", "much").err
     )
     assert (

@@ -109,7 +109,7 @@ def test_an_archive_is_fetched_compared_and_unpacked_once(server, packed, tmp_pa
 @pytest.mark.parametrize("knows_ranges", [True, False])
 def test_a_download_that_broke_off_goes_on_where_the_server_can(server, packed, tmp_path, knows_ranges):
     server.breaks_off_after, server.knows_ranges = 1 << 17, knows_ranges
-    with pytest.raises(InputError, match=r"could not be fetched .* the same command goes on from there"):
+    with pytest.raises(InputError, match=r"could not be fetched .* try again, and it goes on from there"):
         fetch("tiny", tmp_path, len, packed)
     assert (tmp_path / "tiny.tar.gz.part").stat().st_size == 1 << 17
     server.breaks_off_after = None

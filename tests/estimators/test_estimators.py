@@ -265,7 +265,7 @@ def test_constant_columns_and_a_constant_target():
         ({"schedule": "ramps"}, "Did you mean"),
         ({"method_options": {"balanced": True}}, "no classes"),
         ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction is 1.5"),
-        ({"device": "gpu7"}, "device 'gpu7'"),
+        ({"device": "gpu7"}, "device='gpu7'"),
     ],
 )
 def test_bad_parameters(settings, says):

@@ -27,8 +27,8 @@ def test_the_command_measures_selection_beside_a_step(gradsieve):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"worlds": [0]}, "ranks is 0, but must be from 1 to the 32 rows"),
-        ({"worlds": [33]}, "ranks is 33"),
+        ({"worlds": [0]}, "0 ranks cannot share a batch of 32 rows: give from 1 up"),
+        ({"worlds": [33]}, "33 ranks cannot share a batch of 32 rows"),
         ({"worlds": [2], "turns": 1}, "turns is 1"),
         ({"worlds": [2], "drop_rate": 1.0}, "drop_rate is 1.0"),
         ({"worlds": [2], "method": "prl"}, "prl"),

@@ -251,7 +251,7 @@ def test_a_full_disk_stops_the_grid_and_keeps_what_is_finished(tmp_path):
     )
     blocked = out / second.relative_to(tmp_path) / "config.json.part"
     blocked.symlink_to("/dev/full")
-    with pytest.raises(GradsieveError, match=r"prl-l seed 1: .*No space left.* the same command goes on"):
+    with pytest.raises(GradsieveError, match=r"prl-l seed 1: .*No space left.* try again, and it goes on"):
         reproduce.reproduce("table2", DIGITS, out)
     assert [record["method"] for record in json.loads((out / "table2.json").read_text())] == ["spl"]
     assert len(reproduce.reproduce("table2", DIGITS, out).records["table2"]) == 4

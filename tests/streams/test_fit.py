@@ -257,7 +257,7 @@ def test_ctrl_c_in_the_middle_of_an_epoch_and_resume_end_with_the_same_bits(
     assert sorted(path.name for path in out.iterdir()) == ["fit"]
     with pytest.raises(RunFolderError, match=r"holds a fit that has not ended"):
         predict_file(out, shards)
-    with pytest.raises(RunFolderError, match=r"holds a fit already, begun\. Add --resume"):
+    with pytest.raises(RunFolderError, match=r"holds a fit already, begun\. Add resume=True, or choose .* as out"):
         fit(shards, out)
     with pytest.raises(RunFolderError, match=r"holds another run .drop_rate is 0.1 there, 0.3 here.\. Choose"):
         fit(shards, out, resume=True, drop_rate=0.3)
@@ -306,7 +306,9 @@ def test_a_fit_from_before_inputs_were_decorrelated_does_not_go_on(shards, tmp_p
     before = json.loads(config.read_text())
     del before["decorrelated"]
     config.write_text(json.dumps(before))
-    with pytest.raises(RunFolderError, match=r"holds another run .decorrelated is None there.*Choose another --out"):
+    with pytest.raises(
+        RunFolderError, match=r"holds another run .decorrelated is None there.*Choose another .* as out"
+    ):
         fit(shards, out, resume=True)
 
 
@@ -330,7 +332,7 @@ def test_a_shard_that_disappears_in_the_middle_loses_nothing(shards, streamed, t
         if (data / "part-1.parquet").exists():
             shutil.move(data / "part-1.parquet", away)
 
-    with pytest.raises(InputError, match=r"part-1\.parquet is not there any more\. Put it back.*--resume"):
+    with pytest.raises(InputError, match=r"part-1\.parquet is not there any more\. Put it back.*resume=True"):
         fit(data, out, tell=remove, save_every=0)
     shutil.move(away, data / "part-1.parquet")
     fit(data, out, resume=True)
@@ -360,7 +362,7 @@ def test_a_full_disk_at_the_end_leaves_a_fit_to_resume(shards, streamed, tmp_pat
         if not (out / f"{name}.part").is_symlink():
             (out / f"{name}.part").symlink_to("/dev/full")
 
-    with pytest.raises(RunFolderError, match=rf"{name} could not be written \(No space left on device\).*--resume"):
+    with pytest.raises(RunFolderError, match=rf"{name} could not be written \(No space left on device\).*resume=True"):
         fit(shards, out, tell=fill)
     trained = []
     fit(shards, out, resume=True, tell=trained.append)
@@ -378,7 +380,7 @@ def test_a_full_disk_in_the_middle_leaves_the_state_before(shards, streamed, tmp
             if not part.is_symlink():
                 part.symlink_to("/dev/full")
 
-    with pytest.raises(RunFolderError, match=r"could not be written \(No space left on device\).*--resume"):
+    with pytest.raises(RunFolderError, match=r"could not be written \(No space left on device\).*resume=True"):
         fit(shards, out, tell=fill, save_every=0)
     fit(shards, out, resume=True)
     assert bits(out) == bits(streamed[0])
@@ -400,7 +402,7 @@ def test_a_damaged_state_is_an_error_that_says_how_to_go_on(shards, tmp_path):
     ("changes", "says"),
     [
         ({"target": "yy"}, "Did you mean 'y'?"),
-        ({"ignore": ["y"]}, "--ignore names a target"),
+        ({"ignore": ["y"]}, "ignore names a target"),
         ({"bad_rows": "mend"}, "no way with bad rows 'mend'"),
         ({"method": "prl"}, "no method 'prl'"),
         ({"drop_rate": 1.5}, "drop_rate is 1.5"),
@@ -420,8 +422,8 @@ def test_what_only_streams_can_do_is_not_asked_of_others(shards, tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,2\n2,3\n")
     with pytest.raises(InputError, match="cannot be streamed"):
         fit_file(tmp_path / "t.csv", ["y"], tmp_path / "m", stream=True)
-    with pytest.raises(InputError, match="--resume is for tables that are streamed"):
+    with pytest.raises(InputError, match="resume=True is for tables that are streamed"):
         fit_file(tmp_path / "t.csv", ["y"], tmp_path / "m", resume=True)
-    with pytest.raises(InputError, match="--bad-rows skip is for tables that are streamed"):
+    with pytest.raises(InputError, match="bad_rows='skip' is for tables that are streamed"):
         fit_file(shards, ["y"], tmp_path / "m", bad_rows="skip")
     assert not (tmp_path / "m").exists()

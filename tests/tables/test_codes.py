@@ -43,7 +43,7 @@ def fit(tmp_path, way, codes, **options):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("task", [None, "classification"])
 def test_numbers_that_a_float_cannot_tell_apart_are_no_classes(tmp_path, way, task):
-    with pytest.raises(InputError, match=r"column y: as a number, 9007199254740992 .* Give --categorical y") as error:
+    with pytest.raises(InputError, match=r"column y: as a number, 9007199254740992 .* Give categorical='y'") as error:
         fit(tmp_path, way, LARGE * 60, task=task)
     assert ("line 2" if way == "csv" else "row 1") in str(error.value)
     names = [str(code) for code in LARGE]
@@ -76,7 +76,7 @@ def test_classes_that_are_codes_are_as_written(tmp_path, way):
 def test_amounts_are_no_codes(tmp_path, way, targets, options, says):
     x = [row / 7 for row in range(60)]
     path = write(tmp_path / f"t.{way.replace('stream', 'parquet')}", {"x": x, "y": x[::-1], "z": x})
-    with pytest.raises(InputError, match=f"--categorical names a target.*{says}"):
+    with pytest.raises(InputError, match=f"categorical names a target.*{says}"):
         fit_file(path, targets, tmp_path / "m", categorical=["y"], stream=way == "stream", **options)
 
 

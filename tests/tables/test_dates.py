@@ -175,7 +175,7 @@ def test_a_date_as_a_target(tmp_path, kind):
     columns = {"x": [float(row % 2) for row in range(ROWS)], "day": days}
     path = (csv if kind == "csv" else parquet)(tmp_path / f"t.{kind.replace('stream', 'parquet')}", **columns)
     options = {"epochs": 2, "device": "cpu", "stream": kind == "stream"}
-    with pytest.raises(InputError, match=r"target day holds dates, .* days since a day .* --categorical day"):
+    with pytest.raises(InputError, match=r"target day holds dates, .* days since a day .* categorical='day'"):
         fit_file(path, ["day"], tmp_path / "m", **options)
     fit_file(path, ["day"], tmp_path / "m", categorical=["day"], **options)
     assert load_model(tmp_path / "m").targets.classes == ["2024-01-01", "2024-01-02"]

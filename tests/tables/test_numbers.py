@@ -42,5 +42,5 @@ def test_numbers_in_a_spelling_that_is_not_read_are_told(cells, told):
     frame, notes = Frame(Path("x"), {"share": np.array(cells, dtype=object)}), []
     learn_columns(frame, ["share"], [], notes.append)
     assert len(notes) == (told is not None)
-    assert all(f"cells such as {told!r}" in text and "give --categorical share" in text for text in notes)
+    assert all(f"cells such as {told!r}" in text and "give categorical='share'" in text for text in notes)
     learn_columns(frame, ["share"], ["share"], lambda text: pytest.fail(text))

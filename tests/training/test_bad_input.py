@@ -70,7 +70,7 @@ CASES = {
         for value in (-0.1, 1.0, 1, 2.5, float("nan"), float("inf"), "half")
     },
     "a rate of nothing": Case({"rate": 0.3}, ["rate is 0.3", "corruption is 'none'"]),
-    "nothing would stay": Case({"batch_size": 4, "drop_rate": 0.8}, ["drop_rate 0.8", "batch of 4"]),
+    "nothing would stay": Case({"batch_size": 4, "drop_rate": 0.8}, ["drop_rate=0.8", "batch of 4"]),
     # Sizes.
     **{
         f"{name} {value}": Case({name: value}, [f"{name} is {value}"])
@@ -79,11 +79,12 @@ CASES = {
     },
     "batches of one for prl-l": Case({"batch_size": 1}, ["batch_size is 1", "prl-l", "at least 2"]),
     "batches of one for BatchNorm": Case(
-        {"method": "standard", "batch_size": 1, "model_options": BATCHNORM}, ["batch_size 1", "BatchNorm", "norm=group"]
+        {"method": "standard", "batch_size": 1, "model_options": BATCHNORM},
+        ["batch_size=1", "BatchNorm", "model_options={'norm': 'group'}"],
     ),
     "one kept row for BatchNorm": Case(
         {"batch_size": 4, "drop_rate": 0.7, "ramp": 0, "model_options": BATCHNORM},
-        ["drop_rate 0.7", "batch_size 4", "BatchNorm"],
+        ["drop_rate=0.7", "batch_size=4", "BatchNorm", "model_options={'norm': 'group'}"],
     ),
     "one best row for BatchNorm": Case(
         {"method": "min-sgd", "method_options": {"passes": "reforward"}, "model_options": BATCHNORM}, ["BatchNorm"]
@@ -99,7 +100,7 @@ CASES = {
     "precision": Case({"precision": "fp8"}, ["precision is 'fp8'", "bf16"]),
     "schedule_unit": Case({"schedule_unit": "hour"}, ["schedule_unit is 'hour'", "epoch, step"]),
     **{
-        f"device {name}": Case({"device": name}, [f"device '{name}'", "cannot be used here"])
+        f"device {name}": Case({"device": name}, [f"device='{name}'", "cannot be used here"])
         for name in ("tpu", "meta", "cuda:99", "", "gpu")
     },
     # Methods and corruptions for another task.
@@ -281,5 +282,5 @@ def test_what_is_unusual_but_right_trains_to_finite_weights(case, tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_one_error(digits, tmp_path):
-    with pytest.raises(InputError, match="device 'cuda' cannot be used here"):
+    with pytest.raises(InputError, match="device='cuda' cannot be used here"):
         train(digits(device="cuda"), tmp_path / "run")

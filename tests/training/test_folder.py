@@ -216,7 +216,9 @@ def test_a_folder_of_another_run_is_refused_and_left_as_it_is(resume, digits, st
 def test_a_run_that_is_there_needs_the_word_resume(kind, word, run, request):
     folder = request.getfixturevalue(kind)
     before = files_of(folder.path)
-    with pytest.raises(RunFolderError, match=rf"holds this run already, {word}\. Add --resume"):
+    with pytest.raises(
+        RunFolderError, match=rf"holds this run already, {word}\. Add resume=True, or choose another folder as out\."
+    ):
         train(run, folder.path)
     assert files_of(folder.path) == before
 
@@ -338,7 +340,10 @@ def largest_file(size):
 
 def test_a_state_that_does_not_fit_leaves_the_one_before_it(run, stopped, weights_sha256):
     before = files_of(stopped.path)
-    with largest_file(4000), pytest.raises(RunFolderError, match=r"could not be written .* untouched.* --resume"):
+    with (
+        largest_file(4000),
+        pytest.raises(RunFolderError, match=r"could not be written .* untouched.* try again .*resume=True"),
+    ):
         train(run, stopped.path, resume=True, save_every=0)
     assert files_of(stopped.path) == before
     assert train(run, stopped.path, resume=True, save_every=0).summary["weights_sha256"] == weights_sha256

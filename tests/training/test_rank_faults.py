@@ -233,7 +233,7 @@ def test_a_rank_that_hangs_is_given_up(ranks, tmp_path):
 DIFFERENT = {
     "settings": ({"second": ["--epochs", "4"]}, "error: rank 1 has settings of its own (epochs is 4 there, 3 here)."),
     "code": ({"other_code": True}, "error: rank 1 has software of its own (SHA-256 of the code is 'other' there, "),
-    "a mistake": ({"second": ["--drop-rate", "1.5"]}, "error: rank 1: drop_rate is 1.5, but a rate is a number"),
+    "a mistake": ({"second": ["--drop-rate", "1.5"]}, "error: rank 1: --drop-rate is 1.5, but a rate is a number"),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradsieve.arguments import argument
 from gradsieve.audit.file import audit_file, clean_file
 from gradsieve.audit.result import Audit
 from gradsieve.audit.run import audit_run
@@ -32,18 +33,18 @@ def audit_command(
     if (source / "model.json").is_file():
         raise InputError(f"{source} is a model of gradsieve fit, which keeps no rows. Audit the file it was fitted to.")
     if is_run and (targets or clean or repair):
-        raise InputError(f"{source} is a run folder: --target, --clean and --repair are for files. Leave them out.")
+        raise InputError(f"{source} is a run folder: {argument('targets')}, {copying()} are for files. Leave them out.")
     if out is None and not is_run:
-        raise InputError(f"--out is missing: a new folder for the audit of {source}.")
+        raise InputError(f"{argument('out')} is missing: a new folder for the audit of {source}.")
     folder = out or source / "audit"
     check_new(folder)
     copies = [copy for copy in (clean, repair) if copy is not None]
     if clean is not None and clean == repair:
-        raise InputError(f"--clean and --repair both name {clean}, but they are two files. Give each its own.")
+        raise InputError(f"{copying()} both name {clean}, but they are two files. Give each its own.")
     for copy in copies:
         check_absent(copy)
         if source.suffix.lower() != ".csv":
-            raise InputError(f"--clean and --repair copy a CSV file, but {source} is none. Leave them out.")
+            raise InputError(f"{copying()} copy a CSV file, but {source} is none. Leave them out.")
         if not copy.parent.is_dir():
             raise InputError(f"{copy} cannot be written: there is no folder {copy.parent}. Make it first.")
     audit = audit_run(source) if is_run else audit_file(source, targets, note=note, **options)
@@ -52,6 +53,11 @@ def audit_command(
         clean_file(audit, source, copy, targets, repair=copy == repair)
     note(f"every row is in {folder / 'audit.csv'}; gradsieve report {shown(folder, source, is_run)} makes a page of it")
     return audit
+
+
+def copying() -> str:
+    """The arguments that ask for a copy of the file."""
+    return f"{argument('clean')} and {argument('repair')}"
 
 
 def shown(folder: Path, source: Path, is_run: bool) -> str:

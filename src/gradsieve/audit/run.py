@@ -26,7 +26,7 @@ def audit_run(folder: str | Path) -> Audit:
     """
     found = read_folder(Path(folder))
     if not found.finished:
-        raise RunFolderError(f"{folder} is not finished. Go on with it first: its command again, with --resume.")
+        raise RunFolderError(f"{folder} is not finished. Resume its training first, then audit it.")
     ledger, weights = Ledger(**found.ledger()), found.weights()
     setting = prepare(found.run)
     data = setting.data

@@ -1,5 +1,6 @@
 """Choosing on rows that cannot be trusted: between models (``vote``, ``scorer``) and between drop rates (``rates``)."""
 
+from gradsieve.arguments import argument
 from gradsieve.counts import check_rate
 from gradsieve.errors import InputError
 
@@ -12,8 +13,8 @@ def largest_rate(drop_rate: float | str) -> float:
     if isinstance(drop_rate, str):
         if drop_rate != AUTO:
             raise InputError(
-                f"drop_rate is {drop_rate!r}, but must be a number from 0 up to 1, or 'auto'; of an estimator or audit "
-                "also 'learn'."
+                f"{argument('drop_rate')} is {drop_rate!r}, but must be a number from 0 up to 1, or 'auto'; of an "
+                "estimator or audit also 'learn'."
             )
         return max(RATES)
-    return check_rate("drop_rate", drop_rate)
+    return check_rate(argument("drop_rate"), drop_rate)

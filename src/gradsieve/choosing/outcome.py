@@ -105,7 +105,7 @@ def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0) -> str:
     if plain in even and apart - plain > STEP:
         return (
             f"The held-out rows cannot tell the drop rates {plain:g} and {apart:g} apart; {pick.rate:g} is used. "
-            "More rows would help, or a drop_rate of your own."
+            "More rows would help, or a drop rate of your own."
         )
     if pick.rate == plain and pick.estimate >= MANY:
         return (

@@ -52,5 +52,5 @@ def too_few(rows: int) -> RatePick:
     """A table so small that its vote would be a lottery."""
     return no_pick(
         f"{rows} rows are too few to choose a drop rate by ({LEAST_ROWS} are needed), so none is dropped. "
-        "Give drop_rate the share of targets that you believe is wrong."
+        "Give the share of targets that you believe is wrong as the drop rate."
     )

@@ -202,7 +202,7 @@ def bench_ranks(
     from gradsieve.report.rank_table import rank_table
 
     if len(methods) > 1 or not all(each.isdigit() for each in listed(worlds)):
-        raise InputError(f"ranks is {worlds!r}: give numbers, such as 1,2,4, and one method at most.")
+        raise InputError(f"--ranks is {worlds!r}: give numbers, such as 1,2,4, and one method at most.")
     options: dict[str, Any] = {"batch_size": batch_size, "drop_rate": drop_rate, "turns": turns, "device": device}
     counts = [int(each) for each in listed(worlds)]
     measured = rank_bench(workload, counts, *methods, **options)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from gradsieve.arguments import elsewhere
 from gradsieve.data.check import check_files, content_sha256
 from gradsieve.data.published import BY_HAND, PUBLISHED, Download, Published
 from gradsieve.errors import InputError, MissingExtraError
@@ -77,7 +78,7 @@ def fetch_file(download: Download, folder: Path, say: Say) -> Path:
             return Path(path)
         except requests.RequestException as error:
             raise InputError(
-                f"{download.url} could not be fetched ({reason(error)}). What has arrived is kept: the same command "
+                f"{download.url} could not be fetched ({reason(error)}). What has arrived is kept: try again, and it "
                 "goes on from there."
             ) from error
         except ValueError as error:
@@ -90,7 +91,7 @@ def fetch_file(download: Download, folder: Path, say: Say) -> Path:
         except OSError as error:
             why = error.strerror or error
             raise InputError(
-                f"{folder / download.name} could not be written ({why}). Make room, or choose another --to."
+                f"{folder / download.name} could not be written ({why}). {elsewhere('Make room', name='to')}"
             ) from error
 
 

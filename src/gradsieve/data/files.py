@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gradsieve.arguments import argument
 from gradsieve.data.published import PUBLISHED
 from gradsieve.errors import InputError
 
@@ -13,7 +14,7 @@ def find(data: str, folder: str | Path | None, layout: str, *candidates: str) ->
     get = f" gradsieve data fetch {data} gets it." if data in PUBLISHED else ""
     if folder is None:
         raise InputError(
-            f"{data} is read from files, and no folder was given (--data-dir). It must hold {layout}.{get}"
+            f"{data} is read from files, and no folder was given ({argument('data_dir')}). It must hold {layout}.{get}"
         )
     for candidate in candidates:
         if (Path(folder) / candidate).exists():

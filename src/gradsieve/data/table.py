@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gradsieve.arguments import argument
 from gradsieve.counts import part
 from gradsieve.data.dataset import DataSet, Recipe, Rows, Source, Task
 from gradsieve.data.files import find
@@ -149,7 +150,7 @@ def numbers(table: Table, columns: Sequence[int]) -> Tensor:
             raise InputError(
                 f"{table.path}, line {table.lines[row]}, column {table.header[column]}: "
                 f"{table.rows[row][column][:40]!r} is not a finite number. Correct the row, or leave the column "
-                "out by ignore=."
+                f"out by {argument('data_options', {'ignore': table.header[column]})}."
             )
     return torch.tensor(values, dtype=torch.float64)
 
@@ -166,7 +167,8 @@ def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ..
     if not 2 <= len(names) <= len(cells) // 2:
         raise InputError(
             f"{table.path}: column {table.header[columns[0]]} has {len(names)} different values in {len(cells)} "
-            "rows, which is not a set of classes. Choose another target, or task=regression."
+            "rows, which is not a set of classes. Choose another target, or give "
+            f"{argument('data_options', {'task': 'regression'})}."
         )
     number = {name: index for index, name in enumerate(names)}
     return torch.tensor([number[cell] for cell in cells]), tuple(names)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradsieve import seeds
+from gradsieve.arguments import argument
 from gradsieve.counts import check_rate, keep_count, part
 from gradsieve.data import Rows, Task
 from gradsieve.data.validate import check_count, check_positive
@@ -111,17 +112,17 @@ class Fitted:
 
 def check_plan(plan: Plan) -> None:
     """Everything about a plan that can be wrong before rows are seen."""
-    check_rate("drop_rate", plan.drop_rate)
-    check_count("epochs", plan.epochs, 1)
+    check_rate(argument("drop_rate"), plan.drop_rate)
+    check_count(argument("epochs"), plan.epochs, 1)
     check_count("patience", plan.patience, 1)
     if plan.ramp is not None:
-        check_count("ramp", plan.ramp, 0)
+        check_count(argument("ramp"), plan.ramp, 0)
     if isinstance(plan.batch_size, str):
         if plan.batch_size != "auto":
-            raise InputError(f"batch_size is {plan.batch_size!r}, but must be a whole number or 'auto'.")
+            raise InputError(f"{argument('batch_size')} is {plan.batch_size!r}, but must be a whole number or 'auto'.")
     else:
-        check_count("batch_size", plan.batch_size, 2 if METHODS[plan.method].drops_rows else 1)
-    check_positive("learning_rate", plan.learning_rate)
+        check_count(argument("batch_size"), plan.batch_size, 2 if METHODS[plan.method].drops_rows else 1)
+    check_positive(argument("learning_rate"), plan.learning_rate)
     check_rate("validation_fraction", plan.validation_fraction)
     plan.make_method()
     plan.rates()

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from gradsieve.arguments import argument
 from gradsieve.counts import check_rate
 from gradsieve.errors import InputError
 from gradsieve.experiments.floors import make_floor
@@ -111,9 +112,9 @@ def bench(
     ``peers`` adds the authors' way, Opacus and torch.func to the methods, as far as they can do the workload;
     ``floors`` adds the layers' products alone. Parts of a step come beside it.
     """
-    check_rate("drop_rate", drop_rate)
+    check_rate(argument("drop_rate"), drop_rate)
     if turns < 3:
-        raise InputError(f"turns is {turns}, but a median with its spread needs at least 3.")
+        raise InputError(f"{argument('turns')} is {turns}, but a median with its spread needs at least 3.")
     where = choose_device(device)
     engine = check_engine(engine, where)
     able = [name for name in METHODS if workload.task in METHODS[name].tasks]
@@ -166,7 +167,9 @@ def check_engine(engine: str, device: torch.device) -> str:
     if engine not in ENGINES:
         raise InputError(unknown("engine", engine, ENGINES))
     if engine in ("captured", "compiled") and device.type != "cuda":
-        raise InputError(f"engine is {engine!r}, but only CUDA has graphs, and the device is {device.type}. Use plain.")
+        raise InputError(
+            f"{argument('engine')} is {engine!r}, but only CUDA has graphs, and the device is {device.type}. Use plain."
+        )
     return engine
 
 

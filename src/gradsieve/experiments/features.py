@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradsieve import seeds
+from gradsieve.arguments import elsewhere
 from gradsieve.data.celeba import IMAGES, LAYOUT, LIST, PARTITION, Partitions, load_partitions
 from gradsieve.data.dataset import Rows
 from gradsieve.data.features import ABOUT, TENSORS
@@ -61,7 +62,7 @@ def ensure_features(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). Choose another --out.") from error
+        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). {elsewhere()}") from error
     sha256 = write_tensors(folder / TENSORS, tensors)
     # Written last: features without it are not finished.
     write_json(
@@ -80,9 +81,9 @@ def check_features(folder: Path, data_dir: str | None, settings: FeatureSettings
     """Features are used again only for the images and settings that they were made with."""
     about = read_json(folder / ABOUT)
     if not isinstance(about, dict) or about.get("settings") != asdict(settings):
-        raise RunFolderError(f"{folder} holds features made with other settings. Choose another --out.")
+        raise RunFolderError(f"{folder} holds features made with other settings. {elsewhere()}")
     if data_dir is not None and about.get("data_sha256") != data_sha256(data_dir):
-        raise RunFolderError(f"{folder} holds features of other images than those in {data_dir}. Choose another --out.")
+        raise RunFolderError(f"{folder} holds features of other images than those in {data_dir}. {elsewhere()}")
 
 
 def other_images(folder: Path) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gradsieve.arguments import argument
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS
 from gradsieve.errors import InputError
@@ -197,7 +198,9 @@ def read_seeds(text: str) -> tuple[int, ...]:
     except ValueError:
         seeds = {}
     if not seeds:
-        raise InputError(f"seeds is {text!r}, but must be how many (3), which (2,5), or from where to where (4-6).")
+        raise InputError(
+            f"{argument('seeds')} is {text!r}, but must be how many (3), which (2,5), or from where to where (4-6)."
+        )
     return tuple(seeds)
 
 

@@ -13,6 +13,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from gradsieve.arguments import elsewhere
 from gradsieve.errors import MissingExtraError, RunFolderError
 from gradsieve.experiments.experiment import FEATURES, PARTS
 from gradsieve.experiments.features import other_images
@@ -36,7 +37,7 @@ def claim(out: Path, scope: Scope) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFolderError(f"{out} cannot be made ({error.strerror}). Choose another --out.") from error
+        raise RunFolderError(f"{out} cannot be made ({error.strerror}). {elsewhere()}") from error
     write_json(out / GRID, in_common(scope))
 
 
@@ -46,17 +47,17 @@ def is_ours(out: Path, scope: Scope) -> bool:
         raise RunFolderError(f"{out} is an address and not a folder: work on a copy of it (remote_folder.mirrored).")
     try:
         if out.exists() and not out.is_dir():
-            raise RunFolderError(f"{out} is a file, but a grid needs a folder. Choose another --out.")
+            raise RunFolderError(f"{out} is a file, but a grid needs a folder. {elsewhere()}")
         names = {path.name for path in out.iterdir()} if out.exists() else set()
     except OSError as error:
-        raise RunFolderError(f"{out} cannot be looked into ({error.strerror}). Choose another --out.") from error
+        raise RunFolderError(f"{out} cannot be looked into ({error.strerror}). {elsewhere()}") from error
     if names <= BARE:
         return False
     if GRID not in names:
-        raise RunFolderError(f"{out} is not empty and not the folder of a grid. Choose another --out.")
+        raise RunFolderError(f"{out} is not empty and not the folder of a grid. {elsewhere()}")
     differing = settings_of_another(read_json(out / GRID), in_common(scope))
     if differing:
-        raise RunFolderError(f"{out} holds another grid ({differing}). Choose another --out.")
+        raise RunFolderError(f"{out} holds another grid ({differing}). {elsewhere()}")
     return True
 
 
@@ -93,7 +94,7 @@ def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
     theirs = {each.name: each.default for each in fields(cell.run) if each.default is not MISSING} | result["run"]
     differing = settings_of_another(theirs, {name: value for name, value in ours.items() if name not in ELSEWHERE})
     if differing:
-        raise RunFolderError(f"{folder.path} holds another run ({differing}). Choose another --out.")
+        raise RunFolderError(f"{folder.path} holds another run ({differing}). {elsewhere()}")
     return result
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradsieve.arguments import elsewhere
 from gradsieve.errors import InputError
 from gradsieve.experiments.experiment import EXPERIMENTS
 from gradsieve.experiments.grid import Scope, make_cells
@@ -33,7 +34,7 @@ def publish(to: Path, found: Mapping[str, Sequence[Record]]) -> list[Path]:
     try:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{to} cannot be made ({error.strerror}). Choose another --to.") from error
+        raise InputError(f"{to} cannot be made ({error.strerror}). {elsewhere(name='to')}") from error
     for name, records in merged.items():
         write_records(paths[name], in_order(name, records))
     return [paths[name] for name in merged]

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from gradsieve import ranks
+from gradsieve.arguments import argument
 from gradsieve.counts import check_rate
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.experiments.bench import BASELINE, timed
@@ -47,14 +48,16 @@ def rank_bench(
     device: str = "auto",
 ) -> dict[str, Any]:
     """Milliseconds and bytes of a step over each number of ranks: {"worlds": {"2": {"ms": ...}}}."""
-    check_rate("drop_rate", drop_rate)
+    check_rate(argument("drop_rate"), drop_rate)
     found = find_workload(workload, batch_size)
     make_method(method, METHODS, found.criterion, found.task, {})
     if turns < 3:
-        raise InputError(f"turns is {turns}, but a median needs at least 3.")
+        raise InputError(f"{argument('turns')} is {turns}, but a median needs at least 3.")
     for world in worlds:
         if not 1 <= world <= found.batch_size:
-            raise InputError(f"ranks is {world}, but must be from 1 to the {found.batch_size} rows of the batch.")
+            raise InputError(
+                f"{world} ranks cannot share a batch of {found.batch_size} rows: give from 1 up to as many."
+            )
     order = {
         "workload": workload,
         "batch_size": found.batch_size,

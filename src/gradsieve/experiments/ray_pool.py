@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from gradsieve.arguments import argument
 from gradsieve.errors import GradsieveError, InputError, MissingExtraError
 from gradsieve.experiments.workers import Outcome, Task, attempt
 
@@ -25,15 +26,17 @@ class Cluster(NamedTuple):
     """Where to run, and what a run needs there."""
 
     address: str | None = None  # None: the cluster that RAY_ADDRESS names, or one of this machine alone
-    gpus: float | None = None  # of a run; None: 1 where the cluster has any, else 0
+    gpus_per_run: float | None = None  # None: 1 where the cluster has any, else 0
 
 
-def read_cluster(text: str, gpus: float | None = None) -> Cluster:
+def read_cluster(text: str, gpus_per_run: float | None = None) -> Cluster:
     """What ``ray`` and ``ray://host:port`` mean."""
     if not ADDRESS.fullmatch(text):
-        raise InputError(f"cluster is {text!r}, but must be ray, or ray://host:port.")
+        raise InputError(f"{argument('cluster')} is {text!r}, but must be ray, or ray://host:port.")
+    gpus = gpus_per_run
     if gpus is not None and not (0 <= gpus <= 1 or (gpus > 0 and gpus == int(gpus))):
-        raise InputError(f"gpus-per-run is {gpus:g}, but must be a share of one GPU or a whole number of them.")
+        name = argument("gpus_per_run")
+        raise InputError(f"{name} is {gpus:g}, but must be a share of one GPU or a whole number of them.")
     return Cluster(None if text == "ray" else text, gpus)
 
 
@@ -48,7 +51,8 @@ def run_on_ray(
     ray = connect(cluster.address)
     try:
         resources = ray.cluster_resources()
-        gpus = cluster.gpus if cluster.gpus is not None else float(resources.get("GPU", 0) > 0)
+        given = cluster.gpus_per_run
+        gpus = given if given is not None else float(resources.get("GPU", 0) > 0)
         check_room(resources, gpus)
         room = count or int(min(resources["CPU"], resources.get("GPU", 0) / gpus if gpus else resources["CPU"]))
         remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(attempt)
@@ -99,7 +103,8 @@ def check_room(resources: dict[str, float], gpus: float) -> None:
     """A run that no node has room for would wait for ever."""
     if gpus > resources.get("GPU", 0):
         raise InputError(
-            f"A run needs {gpus:g} GPUs, but the cluster has {resources.get('GPU', 0):g}. Give another --gpus-per-run."
+            f"A run needs {gpus:g} GPUs, but the cluster has {resources.get('GPU', 0):g}. Give another "
+            f"{argument('gpus_per_run')}."
         )
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from gradsieve.arguments import argument, elsewhere
 from gradsieve.errors import GradsieveError, RunFolderError
 
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)")  # a path writes s3://bucket with one stroke
@@ -45,11 +46,11 @@ class Remote(NamedTuple):
             files, path = url_to_fs(self.url)
         except ImportError as error:
             reason = f"a package for this kind of address is missing: {error}"
-            raise RunFolderError(f"{self.url} cannot be reached: {reason}. Or choose a folder as --out.") from error
-        except ValueError as error:
             raise RunFolderError(
-                f"{self.url} is at no address that fsspec knows ({error}). Choose another --out."
+                f"{self.url} cannot be reached: {reason}. Or choose a folder as {argument('out')}."
             ) from error
+        except ValueError as error:
+            raise RunFolderError(f"{self.url} is at no address that fsspec knows ({error}). {elsewhere()}") from error
         return files, path.rstrip("/")
 
 
@@ -123,7 +124,7 @@ def reached(remote: Remote) -> Iterator[None]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise RunFolderError(
             f"{remote.url} cannot be read or written ({reason}). See that it is there and that you may; what is "
-            "finished is kept, and the same command goes on."
+            "finished is kept: try again, and it goes on."
         ) from error
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradsieve.arguments import argument, flags
 from gradsieve.data import DATASETS
 from gradsieve.data.features import ABOUT
 from gradsieve.errors import GradsieveError, InputError, RunFolderError
@@ -123,7 +124,7 @@ def run_cells(
         else:
             watch.found(cell, result)
     places = [mirror and mirror.remote.below(run_folder(cell)) for cell in todo]
-    tasks = [Task(cell.run, cell_path(out, cell), place) for cell, place in zip(todo, places, strict=True)]
+    tasks = [Task(cell.run, cell_path(out, cell), place, flags()) for cell, place in zip(todo, places, strict=True)]
     failures: list[tuple[Cell, str]] = []
 
     def ended(number: int, outcome: Outcome) -> None:
@@ -131,7 +132,7 @@ def run_cells(
         if outcome.kind == "stopped":
             raise Interrupted(f"{cell.label} {outcome.text}")
         if outcome.kind in ("error", "crash"):
-            kept = "Finished runs are kept: once this is mended, the same command goes on."
+            kept = "Finished runs are kept: once this is mended, try again, and it goes on."
             raise GradsieveError(f"{cell.label}: {outcome.text} {kept}")
         if outcome.kind == "diverged":
             failures.append((cell, outcome.text))
@@ -140,8 +141,8 @@ def run_cells(
         result = result_of(cell, out)
         if outcome.kind == "done" and result is None:
             raise GradsieveError(
-                f"{cell.label}: its worker has finished it, but {cell_path(out, cell)} has no result here. --out must "
-                "lie on a file system that all nodes of the cluster share."
+                f"{cell.label}: its worker has finished it, but {cell_path(out, cell)} has no result here. "
+                f"{argument('out')} must lie on a file system that all nodes of the cluster share."
             )
         watch.finished(cell, result, outcome.text)
 
@@ -165,17 +166,19 @@ def check_mirrored(cells: Sequence[Cell], mirror: Mirror) -> None:
     if any(cell.run.data == FEATURES for cell in cells):
         raise RunFolderError(
             f"{mirror.remote.url} is an address, but CelebA's features are made in the folder of the grid, where every "
-            "run reads them. Choose a folder as --out, and copy the grid afterwards."
+            f"run reads them. Choose a folder as {argument('out')}, and copy the grid afterwards."
         )
 
 
 def check_jobs(name: str, jobs: int | None, cluster: Cluster | None = None) -> None:
     """So many runs beside each other make sense."""
     if jobs is not None and jobs < 1:
-        raise InputError(f"jobs is {jobs}, but at least one run must be at work.")
+        raise InputError(f"{argument('jobs')} is {jobs}, but at least one run must be at work.")
     beside = jobs not in (None, 1) or (cluster is not None and jobs is None)
     if beside and any(EXPERIMENTS[part].metric == "epoch_seconds" for part in PARTS.get(name, ())):
-        raise InputError(f"{name} measures time, which runs beside each other would take from each other: --jobs 1.")
+        raise InputError(
+            f"{name} measures time, which runs beside each other take from each other. Give {argument('jobs', 1)}."
+        )
 
 
 class DryRun(NamedTuple):
@@ -215,7 +218,8 @@ class DryRun(NamedTuple):
             yield f"{runs}; how long is unknown ({self.expected.basis})."
         else:
             together = "" if self.jobs == 1 else " if they do not slow each other down"
-            yield f"{runs}; about {in_words(self.seconds)} with --jobs {self.jobs}{together}, by {self.expected.basis}."
+            jobs = argument("jobs", self.jobs)
+            yield f"{runs}; about {in_words(self.seconds)} with {jobs}{together}, by {self.expected.basis}."
 
 
 def dry_run(name: str, scope: Scope, out: Path, jobs: int | None = None, cluster: Cluster | None = None) -> DryRun:

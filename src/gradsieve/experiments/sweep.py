@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradsieve import seeds
+from gradsieve.arguments import argument, elsewhere
 from gradsieve.choosing.pick import LEAST_ROWS
 from gradsieve.choosing.vote import choose, noisy_mean
 from gradsieve.counts import part
@@ -82,7 +83,7 @@ def sweep_file(
     whether the rows have ``decided`` between them, and the folder of the ``model``.
     The folder ``out`` may hold the same sweep, begun or with fewer trials: then it goes on.
     """
-    check_count("trials", trials, 2)
+    check_count(argument("trials"), trials, 2)
     data, out, targets, ignore, categorical = Path(data), Path(out), *map(as_names, (targets, ignore, categorical))
     prepared = prepare(data, targets, task, ignore, categorical, note)
     space = space or (image_space if prepared.side else table_space)
@@ -200,12 +201,12 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
     journal, config = out / "journal.log", out / "config.json"
     try:
         if out.exists() and not config.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise RunFolderError(f"{out} is there already and no sweep. Choose another --out.")
+            raise RunFolderError(f"{out} is there already and no sweep. {elsewhere()}")
         if config.exists() and (theirs := read_json(config)) != dict(settings):
-            raise RunFolderError(f"{out} holds another sweep ({differences(theirs, settings)}). Choose another --out.")
+            raise RunFolderError(f"{out} holds another sweep ({differences(theirs, settings)}). {elsewhere()}")
         (out / "answers").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFolderError(f"{out} cannot be made or read ({error.strerror}). Choose another --out.") from error
+        raise RunFolderError(f"{out} cannot be made or read ({error.strerror}). {elsewhere()}") from error
     write_json(config, dict(settings))
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     backend = optuna.storages.journal.JournalFileBackend(str(journal))

@@ -14,7 +14,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Literal, NamedTuple
 
+from gradsieve.arguments import argument, spelled
 from gradsieve.errors import GradsieveError
 from gradsieve.experiments.remote_folder import Remote, working_folder
 from gradsieve.training.interrupt import Interrupted
@@ -43,6 +44,7 @@ class Task(NamedTuple):
     run: Run
     path: Path
     remote: Remote | None = None
+    flags: Mapping[str, str] = {}  # by which the one who asked for it knows its arguments
 
 
 def attempt(task: Task) -> Outcome:
@@ -53,7 +55,7 @@ def attempt(task: Task) -> Outcome:
         # The paper's own rows go beyond the rate that its bounds allow: not worth a line for every run.
         warnings.filterwarnings("ignore", message="The rate is")
         try:
-            with working_folder(task.path, task.remote) as path:
+            with spelled(task.flags), working_folder(task.path, task.remote) as path:
                 train(task.run, path, resume=True)
         except Interrupted as stop:
             return Outcome("stopped", str(stop))
@@ -126,7 +128,7 @@ def workers(count: int) -> Iterator[list[Worker]]:
 
 def cause_of_death(code: int | None) -> str:
     """Why a worker is gone, as far as its exit code tells."""
-    hint = " If memory was short, take fewer --jobs." if code == -9 else ""
+    hint = f" If memory was short, take fewer {argument('jobs')}." if code == -9 else ""
     return f"Its process died (exit code {code}).{hint}"
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve import seeds
+from gradsieve.arguments import argument
 from gradsieve.data import DataSet, Rows, Task
 from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
@@ -65,7 +66,7 @@ def find_workload(name: str, batch_size: int | None = None) -> Workload:
         raise InputError(unknown("workload", name, WORKLOADS))
     if batch_size is None:
         return WORKLOADS[name]
-    check_count("batch_size", batch_size, 2)
+    check_count(argument("batch_size"), batch_size, 2)
     return replace(WORKLOADS[name], batch_size=batch_size)
 
 

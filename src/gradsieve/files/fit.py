@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gradsieve import ranks
+from gradsieve.arguments import argument, elsewhere
 from gradsieve.choosing import AUTO, largest_rate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.picture import summary as pick_summary
@@ -107,8 +108,8 @@ def fit_file(
     began = time.monotonic()
     check_alone()
     check_task(task)
-    check_count("seed", seed, 0)
-    check_seconds("save_every", save_every)
+    check_count(argument("seed"), seed, 0)
+    check_seconds(argument("save_every"), save_every)
     data, out, targets, ignore, categorical = Path(data), Path(out), *map(as_names, (targets, ignore, categorical))
     options = {"method": method, "method_options": dict(method_options or {}), "epochs": epochs}
     options |= {"batch_size": batch_size, "seed": seed, "device": device}
@@ -174,9 +175,16 @@ def check_task(task: str | None) -> None:
 def check_not_streamed(data: Path, stream: bool, bad_rows: str, resume: bool) -> None:
     """What streams alone can do is not asked of a table in memory."""
     if stream:
-        raise InputError(f"{data} cannot be streamed: --stream reads Parquet and Arrow files, or a folder of them.")
-    for option in (["--resume"] if resume else []) + ([f"--bad-rows {bad_rows}"] if bad_rows != "stop" else []):
-        way = "Add --stream." if is_shards(data) else "Leave it out, or write the table as Parquet or Arrow files."
+        raise InputError(
+            f"{data} cannot be streamed: {argument('stream', True)} reads Parquet and Arrow files, or a folder of them."
+        )
+    option = argument("resume", True) if resume else argument("bad_rows", bad_rows) if bad_rows != "stop" else ""
+    if option:
+        way = (
+            f"Add {argument('stream', True)}."
+            if is_shards(data)
+            else "Leave it out, or write the table as Parquet or Arrow files."
+        )
         raise InputError(f"{option} is for tables that are streamed, but {data} is read into memory. {way}")
 
 
@@ -234,7 +242,8 @@ def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Pre
             "Join them into one CSV file."
         )
     if task == "regression" or targets:
-        raise InputError(f"{data} is a folder of class folders: the target is the folder's name. Leave --target out.")
+        way = f"Give no {argument('targets')}." if targets else f"Leave {argument('task', task)} out."
+        raise InputError(f"{data} is a folder of class folders: the target, a class, is the folder's name. {way}")
     paths, classes = class_images(data)
     given = np.array(classes, dtype=object)
     learnt = class_targets("folder", given, str(data))
@@ -262,11 +271,11 @@ def predict_file(folder: str | Path, data: str | Path, out: str | Path | None = 
 def write_predictions(folder: Path, data: Path, out: Path) -> None:
     """Predictions into a file, which is whole or not there."""
     if out.exists():
-        raise RunFolderError(f"{out} is there already, and nothing is written over. Choose another --out.")
+        raise RunFolderError(f"{out} is there already, and nothing is written over. {elsewhere(what='file')}")
     pieces = predictions(folder, data)
     header = next(pieces)  # by now the model and the file's columns are checked
     if not out.parent.is_dir():
-        raise RunFolderError(f"{out.parent} is not a folder. Make it first, or choose another --out.")
+        raise RunFolderError(f"{out.parent} is not a folder. {elsewhere('Make it first', what='file')}")
     write_whole(out, (piece.encode() for piece in chain([header], pieces)))
 
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from gradsieve.arguments import argument
 from gradsieve.errors import InputError, RankError
 
 # A rank that dies is noticed at once: its connections close. This is for one that hangs.
@@ -67,8 +68,8 @@ def joined(device: str = "auto") -> Iterator[None]:
         reason = str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0]  # without the place in torch's source
         # Not destroyed: that would wait for the rank that is gone.
         raise RankError(
-            f"A rank died, or did not answer for {PATIENCE.total_seconds():.0f} seconds ({reason}). The same command "
-            "with --resume goes on from the last saved state.",
+            f"A rank died, or did not answer for {PATIENCE.total_seconds():.0f} seconds ({reason}). Start all of "
+            f"them again: {argument('resume', True)} goes on from the last saved state.",
             quiet=not first,
         ) from error
     dist.destroy_process_group()
@@ -77,11 +78,13 @@ def joined(device: str = "auto") -> Iterator[None]:
 def take_gpu(device: str, number: int) -> None:
     """Make the GPU of this rank's number on its machine the current one."""
     if device not in ("auto", "cuda"):
-        raise InputError(f"device is {device!r}, but each rank takes a GPU of its own. Leave device out, or use cpu.")
+        raise InputError(
+            f"{argument('device')} is {device!r}, but each rank takes a GPU of its own. Leave it out, or use cpu."
+        )
     if number >= torch.cuda.device_count():
         raise InputError(
             f"Rank {number} of this machine has no GPU: there are {torch.cuda.device_count()}. Start at most as many "
-            "ranks (--nproc-per-node), or use --device cpu."
+            f"ranks (torchrun's nproc-per-node), or use {argument('device', 'cpu')}."
         )
     torch.cuda.set_device(number)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from gradsieve.arguments import argument, elsewhere
 from gradsieve.audit.result import Audit
 from gradsieve.errors import InputError
 from gradsieve.report.findings import audit_findings
@@ -43,12 +44,13 @@ def check_out(out: Path) -> None:
     """A file that is not ours stays as it is."""
     if out.is_dir():
         raise InputError(
-            f"{out} is a folder, but the report is a file. Choose another --out, such as {out / 'report.html'}."
+            f"{out} is a folder, but the report is a file. Choose another file as "
+            f"{argument('out')}, such as {out / 'report.html'}."
         )
     if not out.parent.is_dir():
-        raise InputError(f"{out.parent} is not a folder. Make it first, or choose another --out.")
+        raise InputError(f"{out.parent} is not a folder. {elsewhere('Make it first', what='file')}")
     if out.exists() and f'content="{GENERATOR}"' not in out.read_text(encoding="utf-8", errors="replace")[:2000]:
-        raise InputError(f"{out} is there already and is no report of gradsieve. Choose another --out.")
+        raise InputError(f"{out} is there already and is no report of gradsieve. {elsewhere(what='file')}")
 
 
 def page(subjects: Sequence[Subject]) -> str:

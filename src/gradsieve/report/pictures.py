@@ -24,7 +24,9 @@ def save_pictures(subjects: Sequence[Subject], folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder} cannot be made ({error.strerror}). Choose another --figures.") from error
+        raise InputError(
+            f"{folder} cannot be made ({error.strerror}). Choose another folder for the figures."
+        ) from error
     figures = named_figures(subjects)
     return [path for name, figure in figures for path in save_picture(figure, folder / name)]
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gradsieve.arguments import argument
 from gradsieve.errors import InputError
 from gradsieve.tables.encoding import Encoding, NumberColumn
 from gradsieve.tables.frame import Frame, is_text, number
@@ -81,7 +82,9 @@ class Encoder:
             return frame, 0
         fault = first_fault(frame, self.number_columns, good)
         if self.bad_rows == "stop":
-            raise InputError(f"{fault}. Correct or empty the cell, or leave such rows out with --bad-rows skip.")
+            raise InputError(
+                f"{fault}. Correct or empty the cell, or leave such rows out with {argument('bad_rows', 'skip')}."
+            )
         self.note(f"left out: {fault}")
         return frame.take(good), int((~good).sum())
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from gradsieve.arguments import argument, elsewhere
 from gradsieve.choosing import AUTO, largest_rate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.picture import summary as pick_summary
@@ -196,7 +197,7 @@ def finished(out: Path, fit: StreamFit) -> dict[str, Any]:
     theirs, ours = read_content(out).get("stream"), fit.to_json()
     if theirs != ours:
         how = differences(theirs, ours) if isinstance(theirs, dict) else "one that was not streamed"
-        raise RunFolderError(f"{out} holds another fit ({how}). Choose another --out.")
+        raise RunFolderError(f"{out} holds another fit ({how}). {elsewhere()}")
     shutil.rmtree(out / FIT, ignore_errors=True)  # killed between the last file and this
     return saved_summary(out)
 
@@ -208,7 +209,7 @@ def find_folder(out: Path, fit: StreamFit, resume: bool) -> RunFolder:
         check_new(out, beside=FIT)
         return folder
     if not resume:
-        raise RunFolderError(f"{out} holds a fit already, begun. Add --resume, or choose another --out.")
+        raise RunFolderError(f"{out} holds a fit already, begun. {elsewhere('Add ' + argument('resume', True))}")
     check_same(folder.path, fit)  # type: ignore[arg-type]
     return folder
 

@@ -23,6 +23,7 @@ from gradsieve.tables.shards import SLICE, Group, Reader, Shards, in_file_order
 from gradsieve.tables.targets import (
     Targets,
     amount_columns,
+    another_target,
     check_classes,
     check_codes,
     filled_rows,
@@ -127,6 +128,6 @@ def target_pass(shards: Shards, roles: Roles, task: Task, amounts: Sequence[str]
             if len(words) > MOST_CLASSES:
                 raise InputError(
                     f"{shards.path}: the target {names[0]} has more than {MOST_CLASSES} different values, which is not "
-                    "a set of classes. Choose another --target, or --task regression where it is a number."
+                    f"a set of classes. {another_target()}"
                 )
     return filled, words, said

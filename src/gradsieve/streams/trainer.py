@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradsieve.arguments import argument
 from gradsieve.errors import InputError
 from gradsieve.estimators.fitting import Plan, Trainer
 from gradsieve.estimators.rows import batch_rows
@@ -50,7 +51,7 @@ class StreamTrainer(Trainer):
         if not self.state.step:
             raise InputError(
                 f"{self.blocks.shards.path}: fewer rows can be used than a batch has, {self.batch_size}. Give a "
-                "smaller --batch-size, or look at the rows that were left out."
+                f"smaller {argument('batch_size')}, or look at the rows that were left out."
             )
 
     def train(self, stop: StopRequest, tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradsieve.arguments import argument
 from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.decorrelating import Decorrelation, decorrelation
@@ -36,10 +37,6 @@ from gradsieve.tables.frame import (
 
 MOST_CATEGORIES = 64
 MISSPELT = re.compile(r"[-+]?(\d{1,3}([ ',.]\d{3})+|\d+)([.,]\d+)?\s*%?", re.ASCII)  # a number with commas, or a share
-READ_AS_WORDS = (
-    "column {name} is read as words, since cells such as {cell!r} are no numbers: write them as 20.5 (a point, nothing "
-    "between thousands, no %), or give --categorical {name} if they are words"
-)
 MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories
 
 
@@ -160,7 +157,11 @@ def learn_columns(
         if holds_words(frame, name, categorical):
             misspelt = misspelt_number(frame.columns[name]) if name not in categorical else None
             if misspelt is not None:
-                note(READ_AS_WORDS.format(name=name, cell=misspelt))
+                note(
+                    f"column {name} is read as words, since cells such as {misspelt!r} are no numbers: write them as "
+                    "20.5 (a point, nothing between thousands, no %), or give "
+                    f"{argument('categorical', name)} if they are words"
+                )
             column = learn_categories(frame, name, note, is_code=name in categorical)
         else:
             column = learn_number(frame, name, note)
@@ -192,7 +193,8 @@ def misspelt_number(cells: NDArray) -> str | None:
 
 
 def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> NumberColumn | None:
-    values = numbers(frame, name, f"most of the column is numbers; if they are codes, give --categorical {name}")
+    why = f"most of the column is numbers; if they are codes, give {argument('categorical', name)}"
+    values = numbers(frame, name, why)
     missing = np.isnan(values)
     known = values[~missing]
     if not len(known) or (known.min() == known.max() and not missing.any()):
@@ -208,7 +210,7 @@ def learn_categories(
 ) -> CategoryColumn | None:
     cells = frame.columns[name]
     as_written = is_code and is_text(cells)
-    check_exact(frame, name, f"Write {name} as text, or leave --categorical {name} out.")
+    check_exact(frame, name, f"Write {name} as text, or leave {argument('categorical', name)} out.")
     counts = Counter(texts(cells, as_written=as_written))
     if len(counts) == 1 or len(counts) == len(frame) > 2:
         note(f"column {name} is left out: it is {'constant' if len(counts) == 1 else 'another word in every row'}")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gradsieve.arguments import argument
 from gradsieve.data.table import EXACT, MISSING, MISSING_WORDS, finite_number
 from gradsieve.errors import InputError
 from gradsieve.registry import unknown
@@ -75,19 +76,20 @@ class Frame:
         """Targets, inputs and codes, by the options that name them."""
         if not targets:
             raise InputError(
-                f"--target is missing: which column of {self.path} is to be predicted? {', '.join(self.columns)}."
+                f"{argument('targets')} is missing: which column of {self.path} is to be predicted? "
+                f"{', '.join(self.columns)}."
             )
-        names, ignored = self.find("--target", targets), self.find("--ignore", ignore)
+        names, ignored = self.find(argument("targets"), targets), self.find(argument("ignore"), ignore)
         if set(names) & set(ignored):
-            raise InputError(f"--ignore names a target: {', '.join(sorted(set(names) & set(ignored)))}.")
+            raise InputError(f"{argument('ignore')} names a target: {', '.join(sorted(set(names) & set(ignored)))}.")
         inputs = [name for name in self.columns if name not in {*names, *ignored}]
-        codes = self.find("--categorical", categorical)
+        codes = self.find(argument("categorical"), categorical)
         for name in names:
             if name not in codes and self.in_days(name):
                 raise InputError(
                     f"{self.path}: the target {name} holds {self.in_days(name)}s, which are no amounts in a unit yet. "
                     "Make it a number, such as days since a day of your choice; or, if each of them is a class, give "
-                    f"--categorical {name}."
+                    f"{argument('categorical', name)}."
                 )
         return Roles(names, inputs, codes)
 

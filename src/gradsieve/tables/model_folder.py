@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradsieve.arguments import elsewhere
 from gradsieve.errors import CheckpointError, GradsieveError, RunFolderError
 from gradsieve.estimators.decorrelating import Decorrelation
 from gradsieve.estimators.fitting import Plan
@@ -60,9 +61,9 @@ def check_new(folder: Path, beside: str = "") -> None:
     try:
         taken = folder.exists() and (not folder.is_dir() or any(path.name != beside for path in folder.iterdir()))
     except OSError as error:
-        raise RunFolderError(f"{folder} cannot be looked into ({error.strerror}). Choose another --out.") from error
+        raise RunFolderError(f"{folder} cannot be looked into ({error.strerror}). {elsewhere()}") from error
     if taken:
-        raise RunFolderError(f"{folder} is there already, and nothing is written over. Choose another --out.")
+        raise RunFolderError(f"{folder} is there already, and nothing is written over. {elsewhere()}")
     check_can_be_made(folder)
 
 
@@ -77,7 +78,7 @@ def check_can_be_made(folder: Path) -> None:
         if is_new:
             folder.rmdir()
     except OSError as error:
-        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). Choose another --out.") from error
+        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). {elsewhere()}") from error
 
 
 def about(summary: dict[str, Any], plan: Plan) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def save_model(folder: Path, model: Model, history: dict[str, Any], rows: str, i
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). Choose another --out.") from error
+        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). {elsewhere()}") from error
     write_whole(folder / "rows.csv", rows.encode())
     tensors = {
         f"network{number}.{name}": tensor
@@ -147,7 +148,7 @@ def read_content(folder: Path) -> dict[str, Any]:
     path = folder / "model.json"
     if not path.is_file():
         if (folder / "fit").is_dir():
-            raise RunFolderError(f"{folder} holds a fit that has not ended. Finish it: the same command with --resume.")
+            raise RunFolderError(f"{folder} holds a fit that has not ended. Resume that fit first.")
         raise RunFolderError(f"{folder} is not a model folder: it has no model.json. Make one with gradsieve fit.")
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") not in FORMATS or "sha256" not in content:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from gradsieve.arguments import again
 from gradsieve.errors import InputError, MissingExtraError
 
 FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".ipc": "Arrow"}
@@ -332,7 +333,7 @@ def check_size(shard: Shard) -> None:
     if size != shard.size:
         raise InputError(
             f"{shard.path} has changed while it was being read: it had {shard.size} bytes and has {size} now. "
-            "Put it back as it was, then go on with --resume."
+            f"Put it back as it was, then {again()}."
         )
 
 
@@ -340,7 +341,7 @@ def unreadable(path: Path, error: Exception) -> InputError:
     """One error for a shard that is gone, cut short or damaged."""
     name, reason = FORMATS[path.suffix.lower()], str(error).strip().splitlines()[0].rstrip(".")
     if isinstance(error, FileNotFoundError):
-        return InputError(f"{path} is not there any more. Put it back, then go on with --resume.")
+        return InputError(f"{path} is not there any more. Put it back, then {again()}.")
     return InputError(f"{path} cannot be read as {name}: it is damaged or of another format ({reason}).")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradsieve.arguments import argument
 from gradsieve.data import Task
 from gradsieve.data.table import MISSING
 from gradsieve.errors import InputError
@@ -74,10 +75,11 @@ def task_of(roles: Roles, task: Task | None) -> Task | None:
     if not roles.has_codes:
         return task
     if len(roles.targets) > 1 or task == "regression":
+        codes = argument("categorical")
         why = "the task is regression" if task == "regression" else f"{len(roles.targets)} targets are amounts"
         raise InputError(
-            f"--categorical names a target, whose codes are classes, but {why} ({', '.join(roles.targets)}). Leave it "
-            "out of --categorical, or make it the only --target of a classification."
+            f"{codes} names a target, whose codes are classes, but {why} ({', '.join(roles.targets)}). Leave it out of "
+            f"{codes}, or name it alone as {argument('targets')} of a classification."
         )
     return "classification"
 
@@ -123,7 +125,7 @@ def learn_targets(
         if given[:, place].min() == given[:, place].max():
             raise InputError(
                 f"{frame.path}: the target {name} is {given[0, place]:g} in all {len(given)} rows, so there is nothing "
-                "to learn. Choose another --target."
+                f"to learn. Choose another column as {argument('targets')}."
             )
     scale = target_scale(given)
     return Targets(task, names, [], scale.centre.tolist(), scale.width.tolist()), given
@@ -133,7 +135,7 @@ def given_numbers(frame: Frame, names: list[str]) -> NDArray[np.float64]:
     """(N, targets) numbers."""
     if len(names) == 1:
         return numbers(frame, names[0], "the target of a regression is a number")[:, None]
-    way = "Correct the cell or leave it empty; a column of classes is the only --target of a fit of its own."
+    way = "Correct the cell or leave it empty; a column of classes needs a fit of its own, with no other target."
     why = f"{len(names)} targets must all be amounts"
     return np.stack([numbers(frame, name, why, way) for name in names], axis=1)
 
@@ -169,12 +171,14 @@ def class_names(frame: Frame, name: str, as_written: bool) -> NDArray:
 
 def check_codes(frame: Frame, name: str) -> None:
     """Classes that are numbers must be told apart as such."""
-    check_exact(frame, name, f"Give --categorical {name}, which takes classes as they are written.")
+    check_exact(frame, name, f"Give {argument('categorical', name)}, which takes classes as they are written.")
 
 
 def learn_classes(frame: Frame, names: list[str], as_written: bool) -> tuple[Targets, NDArray]:
     if len(names) > 1:
-        raise InputError(f"--target names {len(names)} columns, but classification has one: {', '.join(names)}.")
+        raise InputError(
+            f"{argument('targets')} names {len(names)} columns, but classification has one: {', '.join(names)}."
+        )
     given = class_names(frame, names[0], as_written)
     return replace(class_targets(names[0], given, str(frame.path)), as_written=as_written), given[:, None]
 
@@ -185,7 +189,7 @@ def class_targets(name: str, given: NDArray, where: str) -> Targets:
     if len(classes) < 2:
         raise InputError(
             f"{where}: the target {name} has one class, {classes[0]!r}, in all {len(given)} rows, so there is nothing "
-            "to learn. Give rows of a second class, or choose another --target."
+            f"to learn. Give rows of a second class, or choose another column as {argument('targets')}."
         )
     check_classes(name, len(classes), len(given), where)
     return Targets("classification", [name], list(classes), [], [])
@@ -196,8 +200,13 @@ def check_classes(name: str, different: int, rows: int, where: str) -> None:
     if different > rows // 2:
         raise InputError(
             f"{where}: the target {name} has {different} different values in {rows} rows, which is not a set of "
-            "classes. Choose another --target, or --task regression where it is a number."
+            f"classes. {another_target()}"
         )
+
+
+def another_target() -> str:
+    """The way out where a column is no set of classes."""
+    return f"Choose another column as {argument('targets')}, or {argument('task', 'regression')} where it is a number."
 
 
 def sorted_classes(words: Iterable[str]) -> list[str]:

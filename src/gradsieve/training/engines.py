@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gradsieve import ranks
+from gradsieve.arguments import argument
 from gradsieve.counts import keep_count
 from gradsieve.engine.captured import WARM_STEPS, capture
 from gradsieve.engine.compiled import Programs, compiled_step
@@ -156,11 +157,11 @@ def require_engine(setting: Setting) -> None:
     """Refuse, before the first step, a captured or compiled step where it cannot be."""
     obstacle = obstacle_to_capture(setting, fits(setting.data.train, setting.device))
     if setting.run.engine == "captured" and obstacle:
-        raise InputError(f"engine is 'captured', but {obstacle}. Leave engine out to take the one that fits.")
+        raise InputError(f"{argument('engine')} is 'captured', but {obstacle}. Leave it out to take the one that fits.")
     if setting.run.compile == "on" and setting.method.decides_on_host:
-        raise InputError(f"compile is 'on', but {on_host(setting)}. Leave compile out.")
+        raise InputError(f"{argument('compile')} is 'on', but {on_host(setting)}. Leave it out.")
     if setting.run.compile == "on" and ranks.world_size() > 1:
-        raise InputError(f"compile is 'on', but {OVER_RANKS}. Leave compile out.")
+        raise InputError(f"{argument('compile')} is 'on', but {OVER_RANKS}. Leave it out.")
 
 
 def on_host(setting: Setting) -> str:

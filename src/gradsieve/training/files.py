@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from gradsieve.arguments import again
 from gradsieve.errors import CheckpointError, RunFolderError
 
 
@@ -27,7 +28,7 @@ def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> No
     except OSError as error:
         raise RunFolderError(
             f"{path} could not be written ({error.strerror or error}). What was there before is untouched: "
-            "make room or choose another place, then run the command again (a run goes on with --resume)."
+            f"make room or choose another place, then {again()}."
         ) from error
 
 

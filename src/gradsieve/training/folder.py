@@ -20,6 +20,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from gradsieve.arguments import argument, elsewhere
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.ranks.together import differences
 from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
@@ -63,12 +64,10 @@ class RunFolder:
             if fcntl is not None:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunFolderError(
-                f"{self.path} is in use by another process. Wait for it, or choose another --out."
-            ) from None
+            raise RunFolderError(f"{self.path} is in use by another process. {elsewhere('Wait for it')}") from None
         except OSError as error:
             raise RunFolderError(
-                f"{self.path} cannot be made or written to ({error.strerror}). Choose another --out."
+                f"{self.path} cannot be made or written to ({error.strerror}). {elsewhere()}"
             ) from error
         check_same(self.path, self.run)  # another process may have been here since we looked
         write_json(self.path / "config.json", self.run.to_json())
@@ -165,18 +164,18 @@ def open_folder(path: Path, run: Run, resume: bool) -> RunFolder:
     folder = RunFolder(path, run)
     try:
         if path.exists() and not path.is_dir():
-            raise RunFolderError(f"{path} is a file, but a run needs a folder. Choose another --out.")
+            raise RunFolderError(f"{path} is a file, but a run needs a folder. {elsewhere()}")
         if all(entry.relative_to(path).as_posix() in BARE for entry in path.rglob("*")):
             return folder
         is_run = (path / "config.json").exists()
     except OSError as error:
-        raise RunFolderError(f"{path} cannot be looked into ({error.strerror}). Choose another --out.") from error
+        raise RunFolderError(f"{path} cannot be looked into ({error.strerror}). {elsewhere()}") from error
     if not is_run:
-        raise RunFolderError(f"{path} is not empty and not a run folder. Choose another --out.")
+        raise RunFolderError(f"{path} is not empty and not a run folder. {elsewhere()}")
     check_same(path, run)
     if not resume:
         state = "finished" if folder.finished else "begun"
-        raise RunFolderError(f"{path} holds this run already, {state}. Add --resume, or choose another --out.")
+        raise RunFolderError(f"{path} holds this run already, {state}. {elsewhere('Add ' + argument('resume', True))}")
     return folder
 
 
@@ -187,8 +186,8 @@ def check_same(path: Path, run: Run) -> None:
     if theirs == ours:
         return
     if not isinstance(theirs, dict) or not theirs:
-        raise CheckpointError(f"{config} is damaged: it is not a run. Choose another --out.")
-    raise RunFolderError(f"{path} holds another run ({differences(theirs, ours)}). Choose another --out.")
+        raise CheckpointError(f"{config} is damaged: it is not a run. {elsewhere()}")
+    raise RunFolderError(f"{path} holds another run ({differences(theirs, ours)}). {elsewhere()}")
 
 
 def read_folder(path: Path) -> RunFolder:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve import ranks
+from gradsieve.arguments import argument
 from gradsieve.data.validate import check_seconds
 from gradsieve.errors import GradsieveError
 from gradsieve.metrics import METRICS
@@ -70,7 +71,7 @@ def train(
     of the gradient beside the paper's bound on it. Under ``torch.distributed`` the ranks share every batch, and the
     first one writes.
     """
-    check_seconds("save_every", save_every)
+    check_seconds(argument("save_every"), save_every)
     require_same_run(run, out, bounds)
     folder = None if out is None else open_shared(Path(out), run, resume)
     if folder is not None and folder.finished:
@@ -244,7 +245,7 @@ class Trainer:
         if not math.isfinite(figures["loss"]) or not state.is_finite():
             raise GradsieveError(
                 f"The loss or a weight became NaN or infinite in epoch {state.epoch}: the training has diverged. Try a "
-                f"smaller learning_rate (it was {self.run.learning_rate})."
+                f"smaller {argument('learning_rate')} (it was {self.run.learning_rate})."
             )
         tests = test_metric(self.setting.data.task, state.networks, self.test_inputs, self.test_targets)
         record = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from gradsieve.arguments import argument, spelled
 from gradsieve.choosing import largest_rate
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.counts import check_rate, exact
@@ -86,7 +87,8 @@ class Run:
     def from_json(cls, values: Mapping[str, Any]) -> Run:
         """The run that `to_json` wrote."""
         try:
-            return cls(**values)
+            with spelled({}):  # what is wrong in a file was not given as a flag
+                return cls(**values)
         except TypeError as error:  # not a mapping, a name too many or one too few
             raise InputError(f"These are not the settings of a run ({error}).") from error
 
@@ -112,7 +114,7 @@ def make_run(
     times as long to come to a rate beyond a half: networks that have hardly learnt anything give whole classes up.
     """
     if preset not in CHOICES["preset"]:
-        raise InputError(f"preset is {preset!r}, but must be one of: {', '.join(CHOICES['preset'])}.")
+        raise InputError(f"{argument('preset')} is {preset!r}, but must be one of: {', '.join(CHOICES['preset'])}.")
     recipe, kind = DATASETS[data].recipe, METHODS[method]
     given = {name: value for name, value in given.items() if value is not None}
     if isinstance(given.get("data_dir"), Path):
@@ -166,24 +168,27 @@ def slower_beyond_a_half(ramp: int, drop_rate: float | str, epochs: Any) -> int:
 
 def check_run(run: Run) -> None:
     """Everything about a run that can be wrong before its data is read."""
-    check_rate("rate", run.rate)
+    check_rate(argument("rate"), run.rate)
     most_dropped(run)
     for name, allowed in CHOICES.items():
         if getattr(run, name) not in allowed:
-            raise InputError(f"{name} is {getattr(run, name)!r}, but must be one of: {', '.join(allowed)}.")
+            raise InputError(f"{argument(name)} is {getattr(run, name)!r}, but must be one of: {', '.join(allowed)}.")
     for name, table in {"data": DATASETS, "method": METHODS, "model": MODELS, "corruption": CORRUPTIONS}.items():
         table[getattr(run, name)]  # raises where there is no such thing
     find_schedule(run.schedule)
     for name, least in {"epochs": 1, "batch_size": 1, "ramp": 0, "seed": 0, "corruption_seed": 0}.items():
-        check_count(name, getattr(run, name), least)
-    check_positive("learning_rate", run.learning_rate)
+        check_count(argument(name), getattr(run, name), least)
+    check_positive(argument("learning_rate"), run.learning_rate)
     for name, kind in {"data_dir": str | None, "device": str}.items():
         if not isinstance(getattr(run, name), kind):
-            raise InputError(f"{name} is {getattr(run, name)!r}, but must be text.")
+            raise InputError(f"{argument(name)} is {getattr(run, name)!r}, but must be text.")
     for name in ("data_options", "method_options", "model_options"):
-        check_options(name, getattr(run, name))
+        check_options(argument(name), getattr(run, name))
     if run.rate > 0 and run.corruption == "none":
-        raise InputError(f"rate is {run.rate}, but corruption is 'none': name the corruption that it is a rate of.")
+        raise InputError(
+            f"{argument('rate')} is {run.rate}, but {argument('corruption')} is 'none': name the corruption that it "
+            "is a rate of."
+        )
     check_batch(run, run.batch_size)
 
 
@@ -208,11 +213,11 @@ def check_batch(run: Run, rows: int) -> None:
         return
     if rows < 2:
         raise InputError(
-            f"batch_size is {run.batch_size}: batches of 1 row, but {run.method} compares the rows of a batch. "
-            "Give it at least 2, or take method 'standard'."
+            f"{argument('batch_size')} is {run.batch_size}: batches of 1 row, but {run.method} compares the rows of a "
+            f"batch. Give it at least 2, or take {argument('method')} standard."
         )
     if (1 - exact(most_dropped(run))) * rows < 1:
         raise InputError(
-            f"drop_rate {run.drop_rate} would keep no row of a batch of {rows}. "
-            "Use a larger batch_size or a smaller drop_rate."
+            f"{argument('drop_rate', run.drop_rate)} would keep no row of a batch of {rows}. "
+            f"Use a larger {argument('batch_size')} or a smaller {argument('drop_rate')}."
         )

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradsieve import ranks, seeds
+from gradsieve.arguments import argument
 from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS, DataSet, Rows, Task
 from gradsieve.data.validate import validate
@@ -118,8 +119,8 @@ def prepare(run: Run) -> Setting:
     validate(data)
     if run.augment != "none" and data.train.inputs.dim() != 4:
         raise InputError(
-            f"augment is {run.augment!r}, which is for images, but a row of {run.data} has the shape "
-            f"{tuple(data.train.inputs.shape[1:])}. Leave augment out."
+            f"{argument('augment')} is {run.augment!r}, which is for images, but a row of {run.data} has the shape "
+            f"{tuple(data.train.inputs.shape[1:])}. Leave it out."
         )
     method = make_method(run.method, METHODS, CRITERIA[data.task], data.task, run.method_options)
     clean = data.train.targets
@@ -181,8 +182,9 @@ def require_statistics(setting: Setting, network: nn.Module) -> None:
         answer_to_one_row(setting, network, "train")
     except ValueError as error:
         raise InputError(
-            f"batch_size {run.batch_size} and drop_rate {run.drop_rate} leave passes of one row, which the BatchNorm "
-            f"of {run.model} cannot train on. Use larger batches, or the model option norm=group."
+            f"{argument('batch_size', run.batch_size)} and {argument('drop_rate', run.drop_rate)} leave passes of one "
+            f"row, which the BatchNorm of {run.model} cannot train on. Use larger batches, or "
+            f"{argument('model_options', {'norm': 'group'})}."
         ) from error
 
 
@@ -205,6 +207,6 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
-            f"device {name!r} cannot be used here ({reason}). Leave it out to take what is there."
+            f"{argument('device', name)} cannot be used here ({reason}). Leave it out to take what is there."
         ) from error
     return device

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradsieve.arguments import elsewhere
 from gradsieve.errors import CheckpointError
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.tally import Tally
@@ -63,8 +64,8 @@ class State:
         """Become the state that was saved."""
         if meta["data_sha256"] != self.data_sha256:
             raise CheckpointError(
-                "The saved state was made with other training rows: the data has changed since. Put it back as it was, "
-                "or choose another --out."
+                "The saved state was made with other training rows: the data has changed since. "
+                f"{elsewhere('Put it back as it was')}"
             )
         for number, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
             network.load_state_dict(under(tensors, f"weights.network{number}."))

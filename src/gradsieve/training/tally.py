@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradsieve.arguments import argument
 from gradsieve.method import Selection
 
 FORSAKEN = 0.2  # of the share that is kept of all rows: a class of which less is kept
@@ -84,8 +85,8 @@ class Tally:
             return ""
         return (
             f"{of_class[least]:.0%} of the rows of class {least} were kept, and {of_all:.0%} of all. If not so many of "
-            "them can be wrong, let the rate rise more slowly (--ramp), or trim every class alike (--method-option "
-            "balanced=true)."
+            f"them can be wrong, let the rate rise more slowly ({argument('ramp')}), or trim every class alike "
+            f"({argument('method_options', {'balanced': True})})."
         )
 
     def tensors(self) -> dict[str, Tensor]:

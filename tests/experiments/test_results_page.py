@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradsieve.experiments.experiment import EXPERIMENTS
+from gradsieve.experiments.records import read_records
 from gradsieve.experiments.results_page import main, read_results, results_page
 from gradsieve.experiments.results_table import draw_records, pictures_of, report_page
 from gradsieve.report.bands import draw_bands, over_seeds
@@ -36,13 +37,14 @@ def lines(page):
 
 
 def test_the_page_of_results_is_what_the_records_render_to():
-    assert (ROOT / "docs" / "results.md").read_text() == results_page(read_results(ROOT / "results")), "run `make docs`"
+    results, trials = ROOT / "results", read_records(ROOT / "results" / "trials.json")
+    assert (ROOT / "docs" / "results.md").read_text() == results_page(read_results(results), trials), "run `make docs`"
 
 
 def test_every_file_of_results_belongs_to_an_experiment_and_every_figure_is_on_the_page():
     page = (ROOT / "docs" / "results.md").read_text()
     for path in (ROOT / "results").glob("*.json"):
-        experiment = EXPERIMENTS[path.stem]
+        experiment = EXPERIMENTS[path.stem if path.stem != "trials" else "table2"]
         for each in json.loads(path.read_text()):
             assert each["row"] in experiment.rows
             assert each["commit"] in page
@@ -59,6 +61,23 @@ def test_ours_stands_under_the_papers_with_its_spread():
         ["", "last epoch", "71.00±0.00 (3)", "71.00 (1)"],
     ]
     assert "Runs: 4; seeds: 0, 1, 2; a device; commit abc; 40 s in all." in page
+
+
+def test_a_trial_stands_beside_the_run_in_which_nothing_was_changed():
+    trials = [record(change="--ramp 20", last10_mean=0.5), record(method="spl", change="another eps (a branch)")]
+    others = [record(seed=2, last10_mean=0.1), record(preset="proper", last10_mean=0.2), record(last10_mean=0.66)]
+    page = results_page({"table2": others}, trials)
+    assert lines(page)[-2:] == [
+        ["CF10-pf-45", "prl-l", "authors", "1", "`--ramp 20`", "50.00", "66.00", "71.42±0.24"],
+        ["CF10-pf-45", "spl", "authors", "1", "another eps (a branch)", "70.00", "", "58.95±0.59"],
+    ]
+    assert "Trials" not in results_page({"table2": others}, [])
+
+
+def test_every_trial_is_told():
+    told = (ROOT / "docs" / "reproduction.md").read_text()
+    for trial in read_records(ROOT / "results" / "trials.json"):
+        assert f"{100 * trial['last10_mean']:.2f}" in told, trial["change"]
 
 
 def test_what_nobody_ran_stays_blank():

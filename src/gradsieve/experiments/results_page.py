@@ -8,6 +8,7 @@ from pathlib import Path
 from gradsieve.experiments.experiment import EXPERIMENTS
 from gradsieve.experiments.records import Record, read_records
 from gradsieve.experiments.results_table import draw_records, pictures_of, report_page
+from gradsieve.experiments.trials import trials_section
 
 HEAD = """# Results
 
@@ -21,6 +22,7 @@ between seeds, with their number in brackets. `last epoch` is the last one alone
 Preset `authors` trains as the authors' code does, `proper` as we would. A blank is filled by `gradsieve reproduce` and
 `gradsieve publish`: see [the guide](guide.md#the-papers-tables-on-your-machine).
 """
+TRIALS = "trials.json"
 PREFIX = "results-"  # of the pictures beside the page
 
 
@@ -30,11 +32,13 @@ def read_results(folder: Path) -> dict[str, list[Record]]:
     return {name: records for name, records in found.items() if records}
 
 
-def results_page(results: dict[str, list[Record]]) -> str:
+def results_page(results: dict[str, list[Record]], trials: list[Record]) -> str:
     """The page; its pictures have names that follow from the records."""
     sections = [
         report_page(name, records, pictures_of(name, records, PREFIX), blanks=True) for name, records in results.items()
     ]
+    if trials:
+        sections.append(trials_section(trials, results.get("table2", [])))
     absent = [name for name in EXPERIMENTS if name not in results]
     note = f"Not run yet: {', '.join(absent)}.\n" if absent else ""
     return "\n".join([HEAD, *sections, note]).rstrip("\n") + "\n"
@@ -43,7 +47,7 @@ def results_page(results: dict[str, list[Record]]) -> str:
 def main(source: Path, page: Path) -> None:
     """Write the page and the pictures beside it."""
     results = read_results(source)
-    page.write_text(results_page(results))
+    page.write_text(results_page(results, read_records(source / TRIALS)))
     for name, records in results.items():
         draw_records(name, records, page.parent, PREFIX)
 

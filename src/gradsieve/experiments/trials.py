@@ -1,0 +1,34 @@
+"""Trials: runs of Table 2 with one thing changed, to find out where a difference to the paper comes from.
+
+Their records have a ``change`` beside what every record has: flags, or a change of the source that was not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradsieve.experiments.experiment import EXPERIMENTS
+from gradsieve.experiments.records import Record
+from gradsieve.experiments.results_table import figure, provenance
+
+HEAD = ("row", "method", "preset", "seed", "what was changed", "changed", "unchanged", "paper")
+SAME = ("row", "method", "preset", "seed", "epochs")
+
+
+def trials_section(trials: Sequence[Record], unchanged: Sequence[Record]) -> str:
+    """A line a trial, beside the run in which nothing was changed."""
+    table2 = EXPERIMENTS["table2"]
+    lines = [HEAD, ("---",) * len(HEAD)]
+    for trial in trials:
+        plain = [each for each in unchanged if all(each[name] == trial[name] for name in SAME)]
+        place = (trial["row"], trial["method"], "")
+        lines.append(
+            (
+                *(str(trial[name]) for name in SAME[:4]),
+                f"`{trial['change']}`" if trial["change"].startswith("--") else trial["change"],
+                *(figure(cell, "last10_mean", table2.metric).split(" ")[0] for cell in ([trial], plain)),
+                table2.paper[place],
+            )
+        )
+    rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join(("## Trials: one thing changed, accuracy", rows, provenance(trials))) + "\n"

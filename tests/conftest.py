@@ -1,5 +1,6 @@
 """What all tests share: one thread, and the command."""
 
+import importlib
 import os
 import shutil
 import signal
@@ -46,6 +47,22 @@ def gradsieve(monkeypatch, capsys):
         return Answer(stop.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Write a module of a user's own, which is then imported anew, as by another process."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of two texts in one second it would keep the first
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+
+    yield write
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 @pytest.fixture(scope="session")

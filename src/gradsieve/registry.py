@@ -3,14 +3,20 @@
 The command line lists methods, corruptions, models and data sets, and must answer
 ``--help`` without the seconds that importing torch takes. So a row holds where an object
 lives, ``"module:attribute"``, and the object is imported when it is first asked for. Such a
-place is a name too: a method or model of your own needs no row.
+place is a name too: a method or model of your own needs no row. What it stands for may change from day to day, so
+that its code is remembered by its SHA-256.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
+import inspect
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from gradsieve.errors import InputError
@@ -55,11 +61,50 @@ def import_object(place: str) -> Any:
     """The object at ``"module:attribute"``."""
     module, _, attribute = place.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        entry = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         if isinstance(error, ImportError) and not f"{module}.".startswith(f"{error.name}."):
             raise  # the module is there; something that it imports is not
         raise InputError(f"{place!r} cannot be imported ({error}). Expected 'module:attribute'.") from error
+    # Now: later the file may hold other code than this process has in memory. After a reload it is another object.
+    if is_yours(module) and (place not in _codes or _codes[place][0] is not entry):
+        _codes[place] = entry, code_sha256(module, entry)
+    return entry
+
+
+_codes: dict[str, tuple[Any, str]] = {}  # by place: the object, and the SHA-256 of the code that it came from
+
+
+def sources(*names: str | None) -> dict[str, str]:
+    """The SHA-256 of the code of every name that is a place of yours; what we bring has the package's own version."""
+    places = [name for name in names if name and ":" in name and is_yours(name)]
+    for place in places:
+        import_object(place)
+    return {place: _codes[place][1] for place in places}
+
+
+def is_yours(module: str) -> bool:
+    return module.partition(".")[0] != "gradsieve"
+
+
+def code_sha256(module: str, entry: Any) -> str:
+    """Of the file of a module, and of the one where the object was defined, if the module only passes it on."""
+    digest = hashlib.sha256()
+    home = getattr(entry, "__module__", None) or module  # of an instance: where its class is
+    for name in dict.fromkeys(each for each in (module, home) if is_yours(each)):
+        path = source_path(name)
+        if path is not None:
+            digest.update(path.read_bytes())
+            continue
+        with suppress(OSError, TypeError):  # a notebook keeps what was typed; some objects came from nowhere
+            digest.update(inspect.getsource(entry).encode())
+    return digest.hexdigest()
+
+
+def source_path(module: str) -> Path | None:
+    """The file of a module that is imported; None where it has none, as in a notebook."""
+    path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    return path if path.is_file() else None
 
 
 def unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:

@@ -51,6 +51,14 @@ def test_a_record_says_where_it_stands_what_came_out_and_where_it_comes_from():
     }
 
 
+def test_records_of_two_states_of_a_code_are_not_put_together():
+    """Their mean would be that of neither."""
+    old, new = ({**RECORD, "seed": seed, "sources": {"mine:Mine": f"{seed}ab"}} for seed in (1, 2))
+    assert merge([old], [{**old, "seed": 3}, {**RECORD, "seed": 4}], where="here")
+    with pytest.raises(InputError, match="here would hold runs of mine:Mine from two states of its code"):
+        merge([old], [new], where="here")
+
+
 def test_what_is_not_a_number_becomes_null():
     record = make_record(CELL, summary(last=None, last10_mean=None), [{"test": None}, {"test": 0.5}])
     assert (record["last"], record["best"], record["curve"]) == (None, 0.5, [None, 0.5])

@@ -5,11 +5,13 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -88,6 +90,32 @@ def test_a_grid_is_run_once_and_grows(tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert more[1:] == first  # and what was there stays in the report
     assert capsys.readouterr().out.count("[") == 1
+
+
+SCORE = "from gradsieve.methods.prl_l import PRLL\n\n\nclass Mine(PRLL):\n    pass\n"
+
+
+def test_old_and_new_code_have_no_mean_in_common(tmp_path, write_module):
+    """Of an edited method neither are old figures shown, nor new ones averaged with them."""
+    out = tmp_path / "grid"
+    scope = choose(methods=("standard", "mine:Mine"), epochs=1)
+    write_module("mine", SCORE)
+    (first, *_) = (record for record in run_grid(scope, out) if record["method"] == "mine:Mine")
+    write_module("mine", f"{SCORE}    drops_more = True\n")
+    for again in (scope, replace(scope, seeds=(1, 2, 3))):
+        with pytest.raises(RunFolderError, match=r"mine\.py has changed since\. Delete it and the others of that code"):
+            reproduce.reproduce("table2", again, out)
+        with pytest.raises(RunFolderError, match=r"mine\.py has changed since"):
+            reproduce.dry_run("table2", again, out)
+    for folder in (out / "runs" / "digits-sym-40").glob("mine.Mine-*"):
+        shutil.rmtree(folder)
+    (new,) = (record for record in run_grid(replace(scope, seeds=(2,)), out) if record["method"] == "mine:Mine")
+    assert new["sources"].keys() == first["sources"].keys() == {"mine:Mine"}
+    assert new["sources"] != first["sources"]
+
+
+def run_grid(scope, out):
+    return reproduce.reproduce("table2", scope, out).records["table2"]
 
 
 def test_cifar_from_its_binary_files(cifar, tmp_path):

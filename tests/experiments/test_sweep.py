@@ -64,6 +64,16 @@ def test_nothing_is_tried_twice_and_more_trials_go_on(swept, table, tmp_path, mo
     assert sweep_file(table, ["y"], out, trials=4, space=rates, epochs=30, device="cpu") == result
 
 
+def test_a_sweep_does_not_go_on_under_other_code(table, tmp_path, write_module):
+    score = "from gradsieve.methods.prl_l import PRLL\n\n\nclass Mine(PRLL):\n    pass\n"
+    settings = {"trials": 2, "space": rates, "epochs": 1, "device": "cpu", "method": "mine:Mine"}
+    write_module("mine", score)
+    sweep_file(table, ["y"], tmp_path / "s", **settings)
+    write_module("mine", f"{score}    drops_more = True\n")
+    with pytest.raises(RunFolderError, match=r"holds a sweep of other code: mine\.py has changed since"):
+        sweep_file(table, ["y"], tmp_path / "s", **settings)
+
+
 def test_a_sweep_that_is_killed_in_a_trial_goes_on_with_the_same_trials(swept, table, tmp_path, monkeypatch):
     calls, real = [], sweep.try_out
 

@@ -57,6 +57,16 @@ def streamed(shards, tmp_path_factory):
         return out, fit(shards, out)
 
 
+def test_a_fit_does_not_go_on_under_other_code(shards, tmp_path, write_module):
+    score = "from gradsieve.methods.prl_l import PRLL\n\n\nclass Mine(PRLL):\n    pass\n"
+    write_module("mine", score)
+    summary = fit(shards, tmp_path / "out", method="mine:Mine", epochs=1)
+    assert fit(shards, tmp_path / "out", method="mine:Mine", epochs=1, resume=True) == summary
+    write_module("mine", f"{score}    drops_more = True\n")
+    with pytest.raises(RunFolderError, match=r"holds a fit of other code: mine\.py has changed since"):
+        fit(shards, tmp_path / "out", method="mine:Mine", epochs=1, resume=True)
+
+
 def test_a_stream_is_fitted_as_well_as_a_table_in_memory(shards, streamed, tmp_path):
     out, summary = streamed
     fit(shards, tmp_path / "memory", stream=False)

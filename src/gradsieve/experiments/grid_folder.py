@@ -18,16 +18,18 @@ from gradsieve.errors import MissingExtraError, RunFolderError
 from gradsieve.experiments.experiment import FEATURES, PARTS
 from gradsieve.experiments.features import other_images
 from gradsieve.experiments.grid import Cell, Scope, cell_path
-from gradsieve.experiments.records import Record, in_order, make_record, merge, read_records, write_records
+from gradsieve.experiments.records import Record, in_order, is_of, make_record, merge, read_records, write_records
 from gradsieve.experiments.remote_folder import is_address
 from gradsieve.experiments.results_table import draw_records, report_page
 from gradsieve.ranks.together import differences
 from gradsieve.training.files import read_json, write_json, write_whole
 from gradsieve.training.folder import RunFolder
+from gradsieve.training.sources import changed_code
 
 GRID = "grid.json"
 BARE = {GRID, f"{GRID}.part"}  # all that a grid leaves which ended before its first run: as good as empty
 ELSEWHERE = ("data_dir", "device")  # settings of a run that do not decide its outcome
+ASIDE = (*ELSEWHERE, "sources")  # and what is compared in words of its own
 
 
 def claim(out: Path, scope: Scope) -> None:
@@ -92,9 +94,15 @@ def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
     ours = cell.run.to_json()
     # A setting that did not exist when the run was made had the value that is the default now.
     theirs = {each.name: each.default for each in fields(cell.run) if each.default is not MISSING} | result["run"]
-    differing = settings_of_another(theirs, {name: value for name, value in ours.items() if name not in ELSEWHERE})
+    differing = settings_of_another(theirs, {name: value for name, value in ours.items() if name not in ASIDE})
     if differing:
         raise RunFolderError(f"{folder.path} holds another run ({differing}). {elsewhere()}")
+    code = changed_code(theirs.get("sources"), cell.run.sources)
+    if code:  # runs of old and of new code have no mean in common
+        raise RunFolderError(
+            f"{folder.path} holds a run of other code: {code}. Delete it and the others of that code to train them "
+            "again, put the code back as it was, or choose another folder for the grid."
+        )
     return result
 
 
@@ -112,7 +120,9 @@ def write_reports(name: str, cells: Sequence[Cell], out: Path) -> dict[str, list
     for part in PARTS[name]:
         path = out / f"{part}.json"
         new = [record_of(cell, out) for cell in cells if cell.experiment == part and result_of(cell, out) is not None]
-        records = in_order(part, merge(read_records(path), new, where=str(path), replace=True))
+        codes = {place: sha256 for cell in cells for place, sha256 in cell.run.sources.items()}
+        old = [record for record in read_records(path) if is_of(record, codes)]
+        records = in_order(part, merge(old, new, where=str(path), replace=True))
         if not records:
             continue
         write_records(path, records)

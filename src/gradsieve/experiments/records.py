@@ -38,6 +38,7 @@ def make_record(cell: Cell, summary: Mapping[str, Any], history: Sequence[Mappin
         "preset": cell.run.preset,
         "epochs": cell.run.epochs,
         **({"model_options": dict(cell.by_hand)} if cell.by_hand else {}),
+        **({"sources": summary["run"]["sources"]} if "sources" in summary["run"] else {}),
         "last10_mean": summary["last10_mean"],
         "last": summary["last"],
         "purity": summary["purity"],
@@ -90,7 +91,25 @@ def merge(old: Iterable[Record], new: Iterable[Record], *, where: str, replace: 
             )
         # The same figure again may know more about itself, such as its curve.
         merged[key(record)] = record if there is None or replace else {**record, **there}
+    require_one_code(merged.values(), where)
     return list(merged.values())
+
+
+def require_one_code(records: Iterable[Record], where: str) -> None:
+    """Runs of old and of new code of a part have no mean in common."""
+    codes: dict[str, str] = {}
+    for record in records:
+        for place, sha256 in record.get("sources", {}).items():
+            if codes.setdefault(place, sha256) != sha256:
+                raise InputError(
+                    f"{where} would hold runs of {place} from two states of its code. Nothing was written: take the "
+                    "old records out first, or give the new code another name."
+                )
+
+
+def is_of(record: Record, codes: Mapping[str, str]) -> bool:
+    """Whether a record is not of another state of the code than ``codes``."""
+    return all(codes.get(place, sha256) == sha256 for place, sha256 in record.get("sources", {}).items())
 
 
 def in_order(experiment: str, records: Iterable[Record]) -> list[Record]:

@@ -33,10 +33,11 @@ from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunF
 from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
 from gradsieve.files.fit import Prepared, prepare, rows_csv
 from gradsieve.methods import DEFAULT_METHOD
-from gradsieve.ranks.together import differences
+from gradsieve.registry import sources
 from gradsieve.tables.frame import as_names
 from gradsieve.tables.model_folder import Design, Model, about, save_model
 from gradsieve.training.files import read_json, write_json
+from gradsieve.training.folder import require_same
 
 Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Plan, and "hidden"
 
@@ -94,7 +95,9 @@ def sweep_file(
     base = Plan(task=prepared.targets.task, outputs=prepared.targets.outputs, **fixed)
     content = hashlib.sha256(np.ascontiguousarray(prepared.inputs).data)
     content.update(repr(prepared.given.tolist()).encode())
-    study = open_study(out, {"target": prepared.targets.names, "data_sha256": content.hexdigest(), **fixed})
+    identity = {"target": prepared.targets.names, "data_sha256": content.hexdigest(), **fixed}
+    codes = sources(method)
+    study = open_study(out, {**identity, "sources": codes} if codes else identity)
     trained, judges = split(rows, seed)
     while (done := len(ended(study))) < trials:
         trial = ask(study, seed, done)
@@ -202,8 +205,8 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
     try:
         if out.exists() and not config.exists() and (not out.is_dir() or any(out.iterdir())):
             raise RunFolderError(f"{out} is there already and no sweep. {elsewhere()}")
-        if config.exists() and (theirs := read_json(config)) != dict(settings):
-            raise RunFolderError(f"{out} holds another sweep ({differences(theirs, settings)}). {elsewhere()}")
+        if config.exists():
+            require_same(out, "sweep", read_json(config), settings)
         (out / "answers").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{out} cannot be made or read ({error.strerror}). {elsewhere()}") from error

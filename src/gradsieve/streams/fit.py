@@ -29,8 +29,7 @@ from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.fitting import Plan, start
 from gradsieve.method import Method
 from gradsieve.methods import METHODS
-from gradsieve.ranks.together import differences
-from gradsieve.registry import unknown
+from gradsieve.registry import sources, unknown
 from gradsieve.selection import keep_first
 from gradsieve.streams.encoder import BadRows, Encoded, Encoder
 from gradsieve.streams.feed import BlockFeed
@@ -43,7 +42,7 @@ from gradsieve.tables.shards import Shards
 from gradsieve.tables.targets import given_targets, task_of
 from gradsieve.training.auto_rate import PICK, read_pick
 from gradsieve.training.files import write_json, write_tensors
-from gradsieve.training.folder import RunFolder, check_same
+from gradsieve.training.folder import RunFolder, check_same, require_same
 from gradsieve.training.interrupt import stop_request
 from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import choose_device
@@ -69,7 +68,8 @@ class StreamFit:
     decorrelated: Task = "regression"  # whose inputs are; a fit from before any were does not go on with others
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        codes = sources(self.plan["method"])
+        return {**asdict(self), "sources": codes} if codes else asdict(self)
 
 
 def fit_stream(
@@ -195,9 +195,9 @@ def check_method(method: Method) -> None:
 def finished(out: Path, fit: StreamFit) -> dict[str, Any]:
     """The summary of a folder that holds this very fit, done."""
     theirs, ours = read_content(out).get("stream"), fit.to_json()
-    if theirs != ours:
-        how = differences(theirs, ours) if isinstance(theirs, dict) else "one that was not streamed"
-        raise RunFolderError(f"{out} holds another fit ({how}). {elsewhere()}")
+    if not isinstance(theirs, dict):
+        raise RunFolderError(f"{out} holds another fit (one that was not streamed). {elsewhere()}")
+    require_same(out, "fit", theirs, ours)
     shutil.rmtree(out / FIT, ignore_errors=True)  # killed between the last file and this
     return saved_summary(out)
 

@@ -18,7 +18,7 @@ def train_command(run: Run) -> str:
     words += ["--corruption", run.corruption, "--rate", repr(run.rate)] if run.corruption != "none" else []
     words += ["--method", run.method, "--preset", run.preset, "--seed", str(run.seed)]
     for name, value in ours.items():
-        if name in ("data_dir", "device") or value == usual[name]:
+        if name in ("data_dir", "device", "sources") or value == usual[name]:
             continue
         if not isinstance(value, dict):
             words += [f"--{name.replace('_', '-')}", str(value)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.ranks.together import differences
 from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
 from gradsieve.training.run import Run
+from gradsieve.training.sources import changed_code
 
 try:
     import fcntl
@@ -187,7 +189,19 @@ def check_same(path: Path, run: Run) -> None:
         return
     if not isinstance(theirs, dict) or not theirs:
         raise CheckpointError(f"{config} is damaged: it is not a run. {elsewhere()}")
-    raise RunFolderError(f"{path} holds another run ({differences(theirs, ours)}). {elsewhere()}")
+    require_same(path, "run", theirs, ours)
+
+
+def require_same(path: Path, kind: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuse a folder of other settings, or of other code of a user's own parts (``sources``)."""
+    code = changed_code(theirs.get("sources"), ours.get("sources", {}))
+    theirs, ours = ({name: each[name] for name in each if name != "sources"} for each in (theirs, ours))
+    if theirs != ours:
+        raise RunFolderError(f"{path} holds another {kind} ({differences(theirs, ours)}). {elsewhere()}")
+    if code:
+        raise RunFolderError(
+            f"{path} holds a {kind} of other code: {code}. Put the code back as it was, or choose another folder."
+        )
 
 
 def read_folder(path: Path) -> RunFolder:

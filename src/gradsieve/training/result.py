@@ -17,11 +17,13 @@ from gradsieve.methods import METHODS
 from gradsieve.metrics import METRICS
 from gradsieve.models.build import build
 from gradsieve.notebook import PAGES
+from gradsieve.registry import sources
 from gradsieve.training.folder import RunFolder, read_folder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.run import Run
 from gradsieve.training.setting import Setting
 from gradsieve.training.shared_folder import SharedFolder
+from gradsieve.training.sources import changed_code
 from gradsieve.training.state import State, under
 from gradsieve.training.versions import versions
 
@@ -60,6 +62,11 @@ class Result:
         run = Run.from_json(self.summary["run"])
         if "input_shape" not in self.summary:
             raise CheckpointError("This result was written before networks were described in it. Train the run again.")
+        code = changed_code(self.summary["run"].get("sources"), sources(run.model))
+        if code:
+            raise CheckpointError(
+                f"The weights are of a network of other code: {code}. Put it back as it was, or train the run again."
+            )
         networks = []
         for number in range(METHODS[run.method].networks):
             network = build(run.model, self.summary["input_shape"], self.summary["outputs"], run.model_options)

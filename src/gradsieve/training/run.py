@@ -20,7 +20,7 @@ from gradsieve.data.validate import check_count, check_positive
 from gradsieve.errors import InputError
 from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.models import MODELS
-from gradsieve.registry import unknown
+from gradsieve.registry import sources, unknown
 from gradsieve.schedule import Unit, find_schedule
 
 Preset = Literal["authors", "proper"]
@@ -79,17 +79,23 @@ class Run:
     def __post_init__(self) -> None:
         check_run(self)
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """The SHA-256 of the code of every part of yours, by its place."""
+        return sources(self.data, self.method, self.model, self.corruption, self.schedule)
+
     def to_json(self) -> dict[str, Any]:
-        """Plain values only."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
+        """Plain values only, and the sources where there are any: another code is another run."""
+        values = json.loads(json.dumps(dataclasses.asdict(self)))
+        return {**values, "sources": self.sources} if self.sources else values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Run:
-        """The run that `to_json` wrote."""
+        """The run that `to_json` wrote, of parts as they are now."""
         try:
             with spelled({}):  # what is wrong in a file was not given as a flag
-                return cls(**values)
-        except TypeError as error:  # not a mapping, a name too many or one too few
+                return cls(**{name: value for name, value in dict(values).items() if name != "sources"})
+        except (TypeError, ValueError) as error:  # not a mapping, a name too many or one too few
             raise InputError(f"These are not the settings of a run ({error}).") from error
 
 

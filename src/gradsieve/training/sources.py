@@ -1,0 +1,24 @@
+"""Whether the code of a user's own parts is still what a folder was made with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradsieve.registry import source_path
+
+
+def changed_code(theirs: Any, ours: Mapping[str, str]) -> str:
+    """Which parts of yours, by their SHA-256, are not those of ``theirs``, in words; empty where all are."""
+    known = theirs if isinstance(theirs, Mapping) else {}
+    changed = dict.fromkeys(file_of(place) for place, sha256 in ours.items() if known.get(place, sha256) != sha256)
+    if changed:
+        return f"{' and '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed since"
+    missing = dict.fromkeys(file_of(place) for place in ours if place not in known)
+    return f"the code of {' and '.join(missing)} was not yet on record" if missing else ""
+
+
+def file_of(place: str) -> str:
+    """The name of the file behind a place; the place itself where there is none."""
+    path = source_path(place.partition(":")[0])
+    return place if path is None else path.name

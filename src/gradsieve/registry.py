@@ -27,10 +27,11 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """Names of one kind of thing, each with the place where it is defined."""
 
-    def __init__(self, kind: str, rows: Mapping[str, str], needs: Sequence[str] = ()) -> None:
+    def __init__(self, kind: str, rows: Mapping[str, str], needs: Sequence[str] = (), way: str = "") -> None:
         self.kind = kind
         self._rows = dict(rows)
-        self._needs = needs  # attributes by which to tell that an object of yours is one of this kind
+        self._needs = needs  # attributes by which to tell that an object of yours is one of this kind,
+        self._way = way  # and how one comes to have them
 
     def __getitem__(self, name: str) -> T:
         if name not in self:
@@ -38,7 +39,7 @@ class Registry(Mapping[str, T], Generic[T]):
         entry = import_object(self._rows.get(name, name))
         missing = [attribute for attribute in self._needs if not hasattr(entry, attribute)]
         if missing:
-            raise InputError(f"{name!r} is no {self.kind}: it has no {', '.join(missing)}.")
+            raise InputError(f"{name!r} is no {self.kind}: it has no {', '.join(missing)}. {self._way}".rstrip())
         return cast(T, entry)
 
     def __contains__(self, name: object) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gradsieve.corruptions import CORRUPTIONS
-from gradsieve.corruptions.corruption import Corrupted
+from gradsieve.corruptions.corruption import Corrupted, serves
 from gradsieve.corruptions.pairflip import derangement
 from gradsieve.corruptions.reference import fit_predict
 from gradsieve.counts import part
@@ -261,3 +261,60 @@ def test_pairflip_needs_two_columns():
 @every_corruption
 def test_each_says_in_one_line_what_it_does(name, task):
     assert 10 < len(CORRUPTIONS.summary(name)) < 110
+
+
+def shifted(targets: Tensor, rows: int) -> Tensor:
+    return torch.cat([(targets[:rows] + 1) % 3, targets[rows:]])
+
+
+def own(answer) -> Corrupted:
+    """What a corruption of the user's makes of six rows."""
+    inputs, targets = torch.zeros(6, 2), torch.tensor([0, 1, 2, 0, 1, 2])
+    function = serves("classification")(lambda inputs, targets, rate, generator: answer(targets))
+    corrupted = function(inputs, targets, 0.3, torch.Generator())
+    assert targets.tolist() == [0, 1, 2, 0, 1, 2], "the truth stays what it was"
+    return corrupted
+
+
+def test_a_corruption_of_ones_own_may_return_targets_alone():
+    assert own(lambda targets: shifted(targets, 2)).is_corrupted.tolist() == [True] * 2 + [False] * 4
+    assert own(lambda targets: targets.fill_(0)).is_corrupted.tolist() == [False, True, True, False, True, True]
+
+
+def test_rows_may_be_called_corrupted_that_look_as_before():
+    marked = torch.tensor([True] * 3 + [False] * 3)
+    assert own(lambda targets: (shifted(targets, 2), marked)).is_corrupted.tolist() == marked.tolist()
+
+
+def test_of_targets_in_columns_a_row_has_changed_where_one_of_them_has():
+    targets = torch.zeros(3, 2)
+    function = serves("regression")(
+        lambda inputs, targets, rate, generator: targets + torch.tensor([[0, 0], [0, 1], [1, 1.0]])
+    )
+    assert function(torch.zeros(3, 1), targets, 0.3, torch.Generator()).is_corrupted.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            lambda targets: (shifted(targets, 2), torch.zeros(6, dtype=torch.bool)),
+            "2 rows that its is_corrupted calls cl",
+        ),
+        (lambda targets: (targets, torch.zeros(6)), r"not 6 times yes or no \(torch.bool\)"),
+        (lambda targets: (targets, torch.zeros(5, dtype=torch.bool)), "not 6 times yes or no"),
+        (lambda targets: targets[:5], r"returns \(5,\), torch.int64, but must return targets as it got them, \(6,\)"),
+        (lambda targets: targets.float(), r"returns \(6,\), torch.float32, but"),
+        (lambda targets: None, r"returns NoneType, but must return targets .* or Corrupted\(targets, is_corrupted\)"),
+        (lambda targets: (targets,) * 3, "returns tuple, but"),
+    ],
+)
+def test_what_a_corruption_of_ones_own_may_not_return(answer, message):
+    with pytest.raises(InputError, match=message):
+        own(answer)
+
+
+def test_a_function_without_its_tasks_is_told_how_to_get_them(write_module):
+    write_module("mine", "def plain(inputs, targets, rate, generator):\n    return targets\n")
+    with pytest.raises(InputError, match=r"is no corruption: it has no tasks\. Put @.*serves\('classification'\) over"):
+        CORRUPTIONS["mine:plain"]

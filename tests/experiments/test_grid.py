@@ -83,6 +83,32 @@ def test_the_ablation_is_score_by_passes_by_networks():
     }
 
 
+OWN = """
+from gradsieve.corruptions.corruption import serves
+
+@serves("classification")
+def first_up(inputs, targets, rate, generator):
+    return targets
+
+@serves("regression")
+def scaled(inputs, targets, rate, generator):
+    return targets
+"""
+
+
+def test_a_corruption_of_ones_own_is_a_row(write_module):
+    write_module("mine", OWN)
+    (cell,) = make_cells("table2", Scope(data="digits", rows=("mine:first_up-40",), methods=("spl",), **ONE))
+    assert (cell.row, cell.run.corruption, cell.run.rate) == ("digits-mine:first_up-40", "mine:first_up", 0.4)
+    assert cell.folder == "digits-mine.first_up-40/spl-seed1"
+    with pytest.raises(InputError, match="made for regression, but table2 is classification"):
+        make_cells("table2", Scope(data="digits", rows=("mine:scaled-40",)))
+    with pytest.raises(InputError, match=r"'mine:no_such' cannot be imported"):
+        make_cells("table2", Scope(data="digits", rows=("mine:no_such-40",)))
+    with pytest.raises(InputError, match="A corruption of yours needs another data set"):
+        make_cells("table2", Scope(rows=("mine:first_up-40",)))
+
+
 def test_other_data_under_the_same_corruptions():
     cells = make_cells("table2", Scope(data="digits", methods=("spl",), epochs=3, **ONE))
     assert [cell.row for cell in cells] == [f"digits-{row}-{rate}" for row in ("sym", "pf") for rate in RATES[row]]

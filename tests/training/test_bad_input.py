@@ -284,3 +284,13 @@ def test_what_is_unusual_but_right_trains_to_finite_weights(case, tmp_path):
 def test_a_gpu_that_is_not_there_is_one_error(digits, tmp_path):
     with pytest.raises(InputError, match="device='cuda' cannot be used here"):
         train(digits(device="cuda"), tmp_path / "run")
+
+
+def test_a_class_that_there_is_not(write_module):
+    """Of a corruption of the user's own: on a GPU it would come to light in the midst of a step."""
+    head = "from gradsieve.corruptions.corruption import serves\n\n\n@serves('classification')\n"
+    write_module("mine", f"{head}def far(inputs, targets, rate, generator):\n    return targets + 100\n")
+    with pytest.raises(
+        InputError, match=r"corruption 'mine:far' gives row 0 the class 1\d\d, but digits has 10 \(0 to 9"
+    ):
+        train(make_run("digits", corruption="mine:far", rate=0.1, epochs=1))

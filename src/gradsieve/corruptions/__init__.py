@@ -23,6 +23,7 @@ CORRUPTIONS: Registry[Corruption] = Registry(
         "adversarial": "gradsieve.corruptions.adversarial:adversarial",
     },
     needs=("tasks",),
+    way="Put @gradsieve.corruptions.corruption.serves('classification') over the function, or 'regression'.",
 )
 
 __all__ = ["CORRUPTIONS"]

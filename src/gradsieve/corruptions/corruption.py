@@ -36,7 +36,11 @@ class Corruption(Protocol):
 
 
 def serves(*tasks: Task) -> Callable[[Any], Corruption]:
-    """Declare which tasks a corruption is made for; what it cannot work on is refused before it runs."""
+    """Declare which tasks a corruption is made for; what it cannot work on is refused before it runs.
+
+    The function returns targets like those that it got, and which rows are corrupted, ``Corrupted(targets,
+    is_corrupted)``; or the targets alone: then those are that have changed.
+    """
 
     def mark(function: Any) -> Corruption:
         known = dict.fromkeys(list(inspect.signature(function).parameters)[4:])
@@ -50,8 +54,12 @@ def serves(*tasks: Task) -> Callable[[Any], Corruption]:
             for name in options:
                 if name not in known:
                     raise InputError(unknown(f"option of {function.__name__}", name, known))
-            # On the CPU, where the generator is: the same seed means the same rows on every device.
-            corrupted = function(inputs.cpu(), targets.cpu(), rate, generator, **options)
+            # On the CPU, where the generator is: the same seed means the same rows on every device. And a copy: what
+            # a function of yours writes into its argument must not become the truth.
+            clean = targets.cpu()
+            corrupted = as_corrupted(
+                function.__name__, function(inputs.cpu(), clean.clone(), rate, generator, **options), clean
+            )
             return Corrupted(*(tensor.to(targets.device) for tensor in corrupted))
 
         marked: Any = corruption
@@ -59,6 +67,32 @@ def serves(*tasks: Task) -> Callable[[Any], Corruption]:
         return marked
 
     return mark
+
+
+def as_corrupted(name: str, answer: Any, clean: Tensor) -> Corrupted:
+    """What a corruption returned, checked against the targets that it got: no changed row may pass for a clean one."""
+    targets, is_corrupted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    if not isinstance(targets, Tensor) or targets.shape != clean.shape or targets.dtype != clean.dtype:
+        found = f"{tuple(targets.shape)}, {targets.dtype}" if isinstance(targets, Tensor) else type(targets).__name__
+        raise InputError(
+            f"corruption {name!r} returns {found}, but must return targets as it got them, {tuple(clean.shape)}, "
+            f"{clean.dtype}; or Corrupted(targets, is_corrupted)."
+        )
+    changed = (targets != clean).unsqueeze(1).flatten(1).any(1)
+    if is_corrupted is None:
+        return Corrupted(targets, changed)
+    if not isinstance(is_corrupted, Tensor) or is_corrupted.shape != changed.shape or is_corrupted.dtype != torch.bool:
+        raise InputError(
+            f"corruption {name!r} returns an is_corrupted that is not {len(clean)} times yes or no (torch.bool). "
+            "Return the targets alone to have it found."
+        )
+    unmarked = changed & ~is_corrupted
+    if unmarked.any():
+        raise InputError(
+            f"corruption {name!r} changes the targets of {int(unmarked.sum())} rows that its is_corrupted calls clean, "
+            f"row {int(unmarked.nonzero()[0])} first: purity would be wrong. Mark them, or return the targets alone."
+        )
+    return Corrupted(targets, is_corrupted)
 
 
 def task_of(targets: Tensor) -> Task:

@@ -16,6 +16,7 @@ DATASETS: Registry[Source] = Registry(
         "table": "gradsieve.data.table:TABLE",
     },
     needs=("load", "recipe", "tasks"),
+    way="A data set is a gradsieve.data.Source.",
 )
 
 __all__ = ["DATASETS", "DataSet", "Recipe", "Rows", "Source", "Task"]

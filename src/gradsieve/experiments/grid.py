@@ -19,7 +19,7 @@ from gradsieve.training.run import Preset, Run, make_run
 
 DATA = {"CF10": "cifar10", "CF100": "cifar100"}
 SHORT = {"sym": "symmetric", "pf": "pairflip"}  # the paper's names of corruptions
-ROW = re.compile(r"(?:(CF100?)-)?([a-z]+)-([1-9]\d?)")
+ROW = re.compile(r"(?:(CF100?)-)?([a-z]+|[\w.]+:\w+)-([1-9]\d?)")  # a corruption of yours is named by its place
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def chosen_parts(parts: list[Experiment], scope: Scope) -> Iterator[tuple[Experi
         if scope.data is not None:
             require_fit("corruption", row_of(row, parts[0], scope.data).corruption, CORRUPTIONS, parts)
         elif not any(row in part.rows for part in parts):
-            raise InputError(unknown("row", row, dict.fromkeys(row for part in parts for row in part.rows)))
+            way = " A corruption of yours needs another data set beside it (data)." if ":" in row else ""
+            raise InputError(unknown("row", row, dict.fromkeys(row for part in parts for row in part.rows)) + way)
     for method in scope.methods:
         require_fit("method", method, METHODS, parts)
     variants = {variant.name: variant for part in parts for variant in part.variants if variant.name}
@@ -179,7 +180,10 @@ def row_of(name: str, experiment: Experiment, data: str | None) -> Row:
     corruption = SHORT.get(match[2], match[2]) if match else ""
     if match is None or corruption not in CORRUPTIONS or (data and match[1]):
         some = ", ".join(dict.fromkeys(map(bare, experiment.rows)))
-        raise InputError(f"There is no row {name!r}: it is a corruption and a percentage, such as {some}.")
+        raise InputError(
+            f"There is no row {name!r}: it is a corruption and a percentage, such as {some}, or module:function-40 for "
+            "one of yours."
+        )
     return Row(full, data or DATA.get(match[1], FEATURES), corruption, int(match[3]) / 100)
 
 

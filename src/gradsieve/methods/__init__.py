@@ -32,6 +32,7 @@ METHODS: Registry[type[Method]] = Registry(
         "sever": "gradsieve.methods.sever:Sever",
     },
     needs=("drops_rows", "networks", "paper_passes", "schedule", "tasks"),
+    way="A method is a class that inherits gradsieve.method.Method.",
 )
 
 DEFAULT_METHOD = "prl-l"  # where nobody says otherwise

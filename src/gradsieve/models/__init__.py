@@ -20,6 +20,7 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
         "resnet32": "gradsieve.models.resnet32:resnet32",
     },
     needs=("__call__",),
+    way="A model is a function or class of (input_shape, outputs).",
 )
 
 __all__ = ["MODELS"]

@@ -131,6 +131,8 @@ def prepare(run: Run) -> Setting:
     targets, is_corrupted = corruption(
         data.train.inputs, clean, run.rate, seeds.generator(run.corruption_seed, "corruption"), **options
     )
+    if data.task == "classification":
+        check_classes(run, targets, data.outputs)
     check_batch(run, min(run.batch_size, len(clean)))
     steps = len(clean) // min(run.batch_size, len(clean))
     return Setting(
@@ -143,6 +145,17 @@ def prepare(run: Run) -> Setting:
         rates=plan_rates(run, steps),
         steps_an_epoch=steps,
     )
+
+
+def check_classes(run: Run, targets: Tensor, classes: int) -> None:
+    """A corruption of yours may give classes that there are not, which a GPU would find out in the midst of a step."""
+    outside = (targets < 0) | (targets >= classes)
+    if outside.any():
+        row = int(outside.nonzero()[0])
+        raise InputError(
+            f"corruption {run.corruption!r} gives row {row} the class {int(targets[row])}, but {run.data} has "
+            f"{classes} (0 to {classes - 1})."
+        )
 
 
 def plan_rates(run: Run, steps_an_epoch: int) -> list[float]:

@@ -197,45 +197,108 @@ def test_smoothing_that_the_hugging_face_trainer_leaves_to_the_loss_is_named(hug
         callback.on_train_begin(TrainingArguments(label_smoothing_factor=0.1), TrainerState(), TrainerControl())
 
 
-def test_the_hugging_face_trainer_accumulates_the_mean_of_trimmed_micro_batches(huggingface, tmp_path):
+class Model(nn.Module):
+    """As the Hugging Face trainer takes it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, inputs, labels=None):
+        return {"logits": self.layer(inputs)}
+
+
+@pytest.fixture
+def make_trainer(huggingface, tmp_path):
+    """A trainer of 16 rows in batches of 8, with plain steps."""
     import transformers
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.layer = nn.Linear(4, 3)
+    def make(robust, callbacks=(), data=None, **arguments):
+        settings = {
+            "output_dir": str(tmp_path),
+            "num_train_epochs": 1,
+            "per_device_train_batch_size": 8,
+            "train_sampling_strategy": "sequential",
+            "max_grad_norm": 0.0,
+            "save_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+            "use_cpu": True,
+        }
+        model = Model()
+        sgd = torch.optim.SGD(model.parameters(), 1.0)
+        return transformers.Trainer(
+            model,
+            transformers.TrainingArguments(**{**settings, **arguments}),
+            train_dataset=data or sixteen_rows(),
+            optimizers=(sgd, torch.optim.lr_scheduler.ConstantLR(sgd, factor=1.0)),
+            compute_loss_func=huggingface.trainer_loss(robust),
+            callbacks=list(callbacks),
+        )
 
-        def forward(self, inputs, labels=None):
-            return {"logits": self.layer(inputs)}
+    return make
 
+
+def sixteen_rows(**columns):
     torch.manual_seed(1)
-    inputs, labels = torch.randn(16, 4), torch.randint(3, (16,))
-    model, plain = Model(), Model()
-    sgd = torch.optim.SGD(model.parameters(), 1.0)
-    trainer = transformers.Trainer(
-        model,
-        transformers.TrainingArguments(
-            output_dir=str(tmp_path),
-            num_train_epochs=1,
-            per_device_train_batch_size=8,
-            gradient_accumulation_steps=2,
-            train_sampling_strategy="sequential",
-            max_grad_norm=0.0,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-        ),
-        train_dataset=[{"inputs": row, "labels": label} for row, label in zip(inputs, labels, strict=True)],
-        optimizers=(sgd, torch.optim.lr_scheduler.ConstantLR(sgd, factor=1.0)),
-        compute_loss_func=huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.25)),
-    )
+    columns = {"inputs": torch.randn(16, 4), "labels": torch.randint(3, (16,)), **columns}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def test_the_hugging_face_trainer_accumulates_the_mean_of_trimmed_micro_batches(make_trainer):
+    trainer = make_trainer(RobustLoss(F.cross_entropy, 0.25), gradient_accumulation_steps=2)
     trainer.train()
-    robust = RobustLoss(F.cross_entropy, 0.25)
+    robust, plain, rows = RobustLoss(F.cross_entropy, 0.25), Model(), sixteen_rows()
+    for part in (rows[:8], rows[8:]):
+        inputs, labels = (torch.stack([row[name] for row in part]) for name in ("inputs", "labels"))
+        (robust(plain.layer(inputs), labels) / 2).backward()
+    torch.testing.assert_close(trainer.model.layer.weight, plain.layer.weight - plain.layer.weight.grad)
+
+
+NUMBERS = torch.arange(16).flip(0)
+
+
+@pytest.mark.parametrize("columns", [{"remove_unused_columns": False}, {"label_names": ["labels", "row"]}])
+def test_the_hugging_face_trainer_keeps_a_ledger(huggingface, make_trainer, columns):
+    """Row numbers come in a column of the data set, and the model never sees them."""
+    robust = RobustLoss(F.cross_entropy, 0.25, rows=16)
+    callback = huggingface.RobustCallback(robust, row_column="row")
+    trainer = make_trainer(robust, [callback], sixteen_rows(row=NUMBERS), **columns)
+    if "label_names" not in columns:  # evaluation would take the numbers for labels
+        trainer.evaluate(sixteen_rows(row=NUMBERS))
+    trainer.train()
+    alike, network, rows = RobustLoss(F.cross_entropy, 0.25, rows=16), Model(), sixteen_rows()
+    sgd = torch.optim.SGD(network.parameters(), 1.0)
     for part in (slice(0, 8), slice(8, 16)):
-        (robust(plain.layer(inputs[part]), labels[part]) / 2).backward()
-    torch.testing.assert_close(model.layer.weight, plain.layer.weight - plain.layer.weight.grad)
+        inputs, labels = (torch.stack([row[name] for row in rows[part]]) for name in ("inputs", "labels"))
+        sgd.zero_grad()
+        alike(network.layer(inputs), labels, rows=NUMBERS[part]).backward()
+        sgd.step()
+    for name, column in alike.ledger.tensors().items():
+        torch.testing.assert_close(robust.ledger.tensors()[name], column)
+    assert robust.ledger.judged.tolist() == [1] * 16
+    trainer.predict(sixteen_rows(row=NUMBERS))
+
+
+def test_what_the_hugging_face_loss_is_not_told_it_asks_for(huggingface, make_trainer):
+    callback = huggingface.RobustCallback
+    with pytest.raises(
+        InputError, match=r"nobody tells the loss the time\. Add callbacks=\[RobustCallback\(robust\)\]"
+    ):
+        make_trainer(RobustLoss(F.cross_entropy, 0.25, ramp=5)).train()
+    robust = RobustLoss(F.cross_entropy, 0.25, ramp=5)
+    robust.at(1)  # told by somebody else
+    make_trainer(robust).train()
+    robust = RobustLoss(F.cross_entropy, 0.25, rows=16)
+    with pytest.raises(InputError, match="nobody tells it which rows it gets"):
+        make_trainer(robust, [callback(robust)]).train()
+    with pytest.raises(InputError, match="Pass remove_unused_columns=False"):
+        make_trainer(robust, [callback(robust, row_column="row")], sixteen_rows(row=NUMBERS))
+    later = make_trainer(robust, (), sixteen_rows(row=NUMBERS), remove_unused_columns=False)
+    later.add_callback(callback(robust, row_column="row"))
+    later.train()
+    assert robust.ledger.judged.tolist() == [1] * 16
 
 
 def test_one_output_of_a_hugging_face_model_may_have_labels_without_a_dimension_of_its_own(huggingface):

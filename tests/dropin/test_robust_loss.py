@@ -540,7 +540,98 @@ def test_row_numbers_are_checked_against_the_ledger():
     for wrong, message in ((torch.arange(1, ROWS + 1), "from 1 to 40"), (torch.arange(3), "rows has 3 entries")):
         with pytest.raises(InputError, match=message):
             robust(*batch, rows=wrong)
-    assert robust.ledger.judged.sum() == 0
+    assert robust.books().judged.sum() == 0
+
+
+def test_weights_are_told_where_to_go():
+    """A third argument looks as if it were theirs."""
+    batch, weights = numbers(), torch.rand(ROWS)
+    for robust in (RobustLoss(F.mse_loss, 0.3), RobustLoss(F.mse_loss, 0.3, rows=ROWS)):
+        with pytest.raises(InputError, match=r"Weights .* beside the targets, for the criterion to multiply by"):
+            robust(*batch, weights)
+
+
+def test_a_ledger_that_no_call_has_numbers_for_is_not_shown():
+    """Zeros for all rows would call them clean."""
+    robust = RobustLoss(F.mse_loss, 0.3, rows=ROWS)
+    assert robust.ledger.judged.sum() == 0  # nothing has happened yet
+    robust(*numbers())
+    with pytest.raises(InputError, match=r"The ledger is empty: no call has said which rows it got\. Pass"):
+        _ = robust.ledger
+    robust(*numbers(), rows=torch.arange(ROWS))
+    assert robust.ledger.judged.tolist() == [1] * ROWS
+
+
+LEDGERS = [
+    (100, None, r"has a ledger of 100 rows, but this loss has no ledger\. Build it with rows=100\."),
+    (None, 100, r"has no ledger, but this loss has a ledger of 100 rows\. Build it without rows=\."),
+    (100, 60, r"has a ledger of 100 rows, but this loss has a ledger of 60 rows\. Build it with rows=100\."),
+]
+
+
+@pytest.mark.parametrize(("theirs", "ours", "message"), LEDGERS)
+def test_a_ledger_goes_where_one_of_its_size_is(theirs, ours, message):
+    saved, robust = (RobustLoss(F.mse_loss, 0.3, rows=rows) for rows in (theirs, ours))
+    saved.at(5)
+    with pytest.raises(InputError, match=message):
+        robust.load_state_dict(saved.state_dict())
+    if None in (theirs, ours):
+        robust.load_state_dict(saved.state_dict(), strict=False)
+        assert robust.T == 5
+
+
+CHANGING = [{"drop_rate": 0.4, "ramp": 5}, {"drop_rate": lambda T: 0.1 * T}]
+
+
+@pytest.mark.parametrize("schedule", CHANGING, ids=["ramp", "function"])
+def test_a_schedule_that_nobody_moves_on_is_noticed(schedule, monkeypatch, recwarn):
+    """By the rows, where their number is known; otherwise after a long time."""
+    robust = RobustLoss(F.mse_loss, **schedule, rows=ROWS)
+    for _ in range(2):
+        robust(*numbers())
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="but every row was seen twice at T = 1, with a rate of 0") as caught:
+        robust(*numbers())
+    assert caught[0].filename == __file__
+    monkeypatch.setattr("gradsieve.dropin.robust_loss.LONG_WAIT", 3)
+    robust = RobustLoss(F.mse_loss, **schedule)
+    for _ in range(3):
+        robust(*numbers())
+    with pytest.warns(
+        UserWarning, match=r"3 batches were at T = 1.* Call step\(\).* If an epoch is longer than that, all"
+    ):
+        robust(*numbers())
+    recwarn.clear()
+    robust(*numbers())
+    assert not recwarn.list  # once is enough
+
+
+@pytest.mark.parametrize("tell", [RobustLoss.step, lambda robust: robust.at(1)], ids=["step", "at"])
+def test_a_schedule_that_is_moved_on_or_has_nothing_to_move_is_left_alone(tell, monkeypatch, recwarn):
+    monkeypatch.setattr("gradsieve.dropin.robust_loss.LONG_WAIT", 1)
+    told = [RobustLoss(F.mse_loss, **schedule, rows=ROWS) for schedule in CHANGING]
+    for robust in told:
+        tell(robust)
+    for robust in (*told, RobustLoss(F.mse_loss, 0.4), RobustLoss(F.mse_loss, 0.4, ramp=1)):
+        for _ in range(5):
+            robust(*numbers())
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("criterion", [nn.NLLLoss(), nn.NLLLoss(weight=WEIGHTS), F.nll_loss])
+def test_log_probabilities_are_trimmed_as_the_logits_that_they_come_from(criterion):
+    """Not by the loss: with more than two classes the gradient keeps other rows."""
+    outputs, targets = classes()
+    of_logits = nn.CrossEntropyLoss(weight=getattr(criterion, "weight", None))
+    found, expected = (RobustLoss(each, 0.3) for each in (criterion, of_logits))
+    losses = found(outputs.log_softmax(1), targets), expected(outputs, targets)
+    assert found.kept.tolist() == expected.kept.tolist()
+    by_loss = RobustLoss(of_logits, 0.3, score="loss")
+    by_loss(outputs, targets)
+    assert found.kept.tolist() != by_loss.kept.tolist()
+    torch.testing.assert_close(found.scores, expected.scores)
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*(gradient(loss, outputs) for loss in losses))
 
 
 def test_nothing_can_be_told_before_the_first_batch():

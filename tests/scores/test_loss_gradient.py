@@ -275,3 +275,17 @@ def test_where_equal_scores_mean_equal_losses_there_are_no_ties_to_break(criteri
     targets = torch.tensor([0, 1, 1]) if criterion is F.cross_entropy else torch.rand(3, 2)
     if not (isinstance(criterion, partial) and "weight" in criterion.keywords):
         assert (METHODS["prl-l"](criterion).scores(torch.randn(3, 2), targets).ties is None) == alike
+
+
+@given(seed=seeds, space=st.sampled_from([(), PIXELS]), weighs=st.booleans(), ignored=st.sampled_from([-100, 1]))
+@settings(max_examples=60, deadline=None)
+def test_log_probabilities_are_scored_at_the_logits_that_they_come_from(seed, space, weighs, ignored):
+    """At themselves every row's gradient is -1 at its class, which tells no row from another."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(ROWS, CLASSES, *space, generator=generator)
+    targets = torch.randint(CLASSES, (ROWS, *space), generator=generator)
+    options = {"ignore_index": ignored, "weight": torch.rand(CLASSES, generator=generator) + 0.5 if weighs else None}
+    expected = norms_by_autograd(F.cross_entropy, logits, targets, **options)
+    for criterion in (nn.NLLLoss(**options, reduction="sum"), partial(F.nll_loss, **options)):
+        found = loss_gradient_norm(criterion, logits.log_softmax(1), targets)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)

@@ -51,10 +51,12 @@ def test_a_batch_is_entered_row_by_row():
     assert ledger.drop_share.tolist() == [0, 0, 1, 0.5, 1]
 
 
-def test_a_row_that_was_never_seen_has_no_suspicion():
+def test_of_a_row_that_was_never_seen_nothing_is_known():
+    """A score of 0 would call it the cleanest of all."""
     ledger = Ledger.empty(2)
-    assert ledger.mean_score.tolist() == [0, 0]
-    assert ledger.drop_share.tolist() == [0, 0]
+    ledger.record(torch.tensor([1]), None, kept=torch.tensor([0]))
+    assert ledger.mean_score.isnan().tolist() == [True, True]
+    assert ledger.drop_share.isnan().tolist() == [True, False]
 
 
 def test_a_score_that_is_nan_counts_as_the_worst():

@@ -3,7 +3,7 @@
     robust = RobustLoss(F.cross_entropy, drop_rate=0.3, ramp=3, class_dim=-1)
     Trainer(..., compute_loss_func=trainer_loss(robust), callbacks=[RobustCallback(robust)])
 
-The callback is needed for a rate that changes, and for the figures in the log.
+The callback is needed for a rate that changes, for a ledger, and for the figures in the log.
 """
 
 # The framework is an extra.
@@ -14,9 +14,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradsieve.dropin.robust_loss import RobustLoss
 from gradsieve.dropin.trimmed_loss import sum_over_ranks
@@ -48,10 +49,13 @@ def compute_loss(
     logits = logits_of(outputs)
     if shift_labels:
         logits, labels = logits[:, :-1], labels[:, 1:]
+    rows = _numbers.pop(robust, None)
+    if torch.is_grad_enabled():
+        check_told(robust, rows)
     if labels.is_floating_point() and logits.shape == (*labels.shape, 1):  # a model with num_labels=1
         logits = logits.squeeze(-1)
     # The trainer evaluates without gradients, and knows of no loss to put in eval mode.
-    loss = robust(logits, labels) if torch.is_grad_enabled() else robust.plain(logits, labels)
+    loss = robust(logits, labels, rows=rows) if torch.is_grad_enabled() else robust.plain(logits, labels)
     if num_items_in_batch is None:
         return loss
     # The trainer expects a sum over this rank's labels by the number of labels in all micro-batches of all ranks.
@@ -60,6 +64,32 @@ def compute_loss(
     if world_size() > 1 and torch.is_grad_enabled():
         items = sum_over_ranks(items) / world_size()
     return loss * (items / num_items_in_batch)
+
+
+def check_told(robust: RobustLoss, rows: Tensor | None) -> None:
+    """A rate that changes, and a ledger, know nothing but what the callback tells them."""
+    if robust.awaits_time:
+        raise InputError(
+            "The drop rate changes with the time, but nobody tells the loss the time. Add callbacks="
+            "[RobustCallback(robust)] to the trainer; or call robust.at(1) first, if a callback of yours does."
+        )
+    if robust.has_ledger and rows is None:
+        raise InputError(
+            "The loss has a ledger, but nobody tells it which rows it gets. Give the data set a column of row numbers, "
+            "and name it: callbacks=[RobustCallback(robust, row_column='row')]."
+        )
+
+
+# The numbers of the rows that a model has just seen, by the loss that comes next. The trainer gives a loss nothing but
+# outputs and labels.
+_numbers: WeakKeyDictionary[RobustLoss, Tensor] = WeakKeyDictionary()
+
+
+def take_rows(robust: RobustLoss, column: str, model: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Before the model is called: take the row numbers out of the batch, which it would not know what to do with."""
+    if column in kwargs:
+        _numbers[robust] = kwargs[column]
+    return args, {name: value for name, value in kwargs.items() if name != column}
 
 
 def logits_of(outputs: Any) -> Tensor:
@@ -85,16 +115,36 @@ def kept_share(robust: RobustLoss) -> float:
 class RobustCallback(TrainerCallback):
     """Tell a ``RobustLoss`` the epoch (or step), and log ``drop_rate`` and ``kept_share``.
 
-    The time comes from the trainer's own state, so that a resumed run goes on where it stood.
+    The time comes from the trainer's own state, so that a resumed run goes on where it stood. ``row_column``: the
+    column of the data set that has the numbers of its rows, for the ledger. The model does not see it.
     """
 
-    def __init__(self, robust: RobustLoss, every: Unit = "epoch") -> None:
+    def __init__(self, robust: RobustLoss, every: Unit = "epoch", *, row_column: str | None = None) -> None:
         self.robust = robust
         self.every = check_unit(every)
+        self.row_column = row_column
+        self.hooked: nn.Module | None = None
+
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.hook(args, kwargs["model"])
+
+    def hook(self, args: TrainingArguments, model: nn.Module) -> None:
+        """Have the row numbers taken out of each batch, for good: the same rows may be evaluated later."""
+        if self.row_column is None or self.hooked is model:
+            return
+        if args.remove_unused_columns and self.row_column not in (args.label_names or ()):
+            raise InputError(
+                f"The trainer removes the columns that the model does not take, {self.row_column!r} among them. Pass "
+                "remove_unused_columns=False to TrainingArguments, and remove what else the model does not take."
+            )
+        model.register_forward_pre_hook(partial(take_rows, self.robust, self.row_column), with_kwargs=True)
+        self.hooked = model
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        if "model" in kwargs:
+            self.hook(args, kwargs["model"])  # a callback may have been added later
         if args.label_smoothing_factor:
             warnings.warn(
                 f"label_smoothing_factor={args.label_smoothing_factor} is of no effect: the trainer leaves the loss to "

@@ -41,7 +41,7 @@ class RobustCallback(Callback):
             f"{name}.{column}"
             for name, robust in pl_module.named_modules()
             if isinstance(robust, RobustLoss) and robust.has_ledger
-            for column in robust.ledger.tensors()
+            for column in robust.books().tensors()
         ]
         ignored = getattr(pl_module, "_ddp_params_and_buffers_to_ignore", [])
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(pl_module, [*ignored, *ledgers])

@@ -79,7 +79,10 @@ def row_numbers(rows: Any, device: torch.device) -> Tensor:
 
 def check_row_numbers(rows: Tensor, units: int, size: int) -> None:
     if rows.shape[0] != units or rows.dtype != torch.int64:
-        raise InputError(f"rows has {rows.shape[0]} entries, {rows.dtype}, but {units} whole numbers are due.")
+        raise InputError(
+            f"rows has {rows.shape[0]} entries, {rows.dtype}, but {units} whole numbers are due: which rows of the "
+            "data set these are. Weights go beside the targets, for the criterion to multiply by (docs/drop-in.md)."
+        )
     if rows.device.type == "cpu" and not torch.compiler.is_compiling() and units:
         low, high = rows.min().item(), rows.max().item()
         if low < 0 or high >= size:

@@ -9,7 +9,8 @@ Loop, model and optimizer stay as they are. There is one forward pass, so BatchN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast, get_args
 
@@ -60,6 +61,7 @@ from gradsieve.training.ledger import Ledger
 
 Value = TypeVar("Value")
 HELD_VALUES = 2**20  # of outputs that are held until the next call
+LONG_WAIT = 10_000  # batches in which nobody moves a schedule on: few epochs are that long
 RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
 
 
@@ -109,11 +111,12 @@ class RobustLoss(nn.Module):
         self.unit: TrimUnit = unit
         self.balanced, self.class_dim = balanced, class_dim
         self.look_at_criterion()
-        self.T, self.ramp = 1, ramp
+        self.T, self.ramp, self.is_told = 1, ramp, False
         self.drop_rate = drop_rate
         self.last: Callable[[], Judgement] | None = None
         self.replays = Replays()
-        self.has_ledger = rows is not None
+        self.has_ledger, self.has_entries = rows is not None, False
+        self.batches_waited = self.rows_waited = 0
         if rows is not None:
             check_count("rows", rows, 1)
             for name, column in Ledger.empty(rows).tensors().items():
@@ -155,7 +158,7 @@ class RobustLoss(nn.Module):
     def drop_rate(self, value: float | RateAt) -> None:
         self.rate_at = rate_function(value, self.ramp)
         self._drop_rate = value
-        self.at(self.T)
+        self.take_rate(self.T)
 
     @property
     def rate(self) -> float:
@@ -165,8 +168,35 @@ class RobustLoss(nn.Module):
     def at(self, T: int) -> None:
         """Take the drop rate of time ``T``, counted from 1."""
         check_count("T", T, 1)
+        self.take_rate(T)
+        self.is_told = True
+
+    def take_rate(self, T: int) -> None:
         rate = check_rate("drop_rate", self.rate_at(T))
         self.T, self._rate, self.share = T, rate, KeptShare.beside(rate)
+
+    @property
+    def awaits_time(self) -> bool:
+        """Whether the rate changes with the time, and nobody has told the time yet."""
+        return not self.is_told and (callable(self._drop_rate) or self.ramp > 1)
+
+    def wait(self, rows: int) -> None:
+        """Warn, once, of a rate that should change but stays: a loss does not know when an epoch ends."""
+        own = self.__dict__  # a module's own way to set attributes looks for parameters first
+        own["batches_waited"] += 1
+        own["rows_waited"] += rows * world_size()
+        twice = self.has_ledger and self.rows_waited > 2 * len(cast(Tensor, self.judged))
+        if not twice and self.batches_waited <= LONG_WAIT:
+            return
+        self.is_told = True  # once is enough
+        seen = "every row was seen twice" if twice else f"{LONG_WAIT:,} batches were"
+        long = "" if twice else " If an epoch is longer than that, all is well."
+        warnings.warn(
+            f"The drop rate changes with the time T, but {seen} at T = 1, with a rate of {self.rate:g}. Call step() "
+            f"once an epoch, or once an update, as your schedule counts; or use the framework's RobustCallback.{long}",
+            UserWarning,
+            stacklevel=5,  # of who called the loss
+        )
 
     def step(self) -> None:
         """Move the schedule on by one: once an epoch or once an update, as it counts."""
@@ -177,6 +207,17 @@ class RobustLoss(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.at(int(state))
+        self.has_entries = True  # as far as anybody knows: to look would wait for the device
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Refuse, in one error, a ledger where there is none, none where there is one, and one of other rows."""
+        columns = state_dict.get("judged"), getattr(self, "judged", None)
+        theirs, ours = (None if column is None else len(column) for column in columns)
+        if theirs != ours and (strict or None not in (theirs, ours)):
+            there, here = ("no ledger" if size is None else f"a ledger of {size} rows" for size in (theirs, ours))
+            way = "without rows=" if theirs is None else f"with rows={theirs}"
+            raise InputError(f"The state has {there}, but this loss has {here}. Build it {way}.")
+        return super().load_state_dict(state_dict, strict, assign)
 
     # The loss.
 
@@ -190,6 +231,8 @@ class RobustLoss(nn.Module):
             self.look_at_criterion()
         if not self.training:
             return self.plain(outputs, targets)
+        if self.awaits_time and not torch.compiler.is_compiling():
+            self.wait(len(outputs))
         loss = self.short(outputs, targets) if self.short_form is not None and outputs.is_cpu else None
         if loss is None:
             loss = self.usual(outputs, targets)
@@ -351,6 +394,15 @@ class RobustLoss(nn.Module):
         """How often each row of the data set was judged and dropped, and its mean score."""
         if not self.has_ledger:
             raise InputError("There is no ledger. Build the loss with rows=, the size of the data set.")
+        if self.last is not None and not self.has_entries:
+            raise InputError(
+                "The ledger is empty: no call has said which rows it got. Pass their numbers in the data set, "
+                "robust(outputs, targets, rows=numbers)."
+            )
+        return self.books()
+
+    def books(self) -> Ledger:
+        """The ledger, empty or not."""
         return Ledger(self.judged, self.dropped, self.scored, self.score_sum)  # pyright: ignore[reportArgumentType]
 
     def judgement(self) -> Judgement:
@@ -360,7 +412,13 @@ class RobustLoss(nn.Module):
 
     def enter(self, rows: Tensor) -> None:
         """Enter the last batch in the ledger."""
-        last, ledger = self.judgement(), self.ledger
+        if not self.has_ledger:
+            raise InputError(
+                "There is no ledger for rows, the third argument: the numbers of these rows in the data set. Build the "
+                "loss with rows=, its size. Weights of rows are no argument: put them beside the targets, for the "
+                "criterion to multiply by (docs/drop-in.md)."
+            )
+        last, ledger = self.judgement(), self.books()
         scores = last.scores()
         check_row_numbers(rows, len(scores), len(ledger.judged))
         judged = torch.ones_like(scores, dtype=torch.bool) if last.judged is None else last.judged
@@ -368,6 +426,7 @@ class RobustLoss(nn.Module):
         if kept.dtype != torch.bool:
             kept = torch.zeros_like(judged).index_fill_(0, kept, True)
         record(ledger, rows, scores, judged, kept)
+        self.__dict__["has_entries"] = True
 
     def extra_repr(self) -> str:
         return f"rate={self.rate:g}, T={self.T}, score={self.score}, unit={self.unit}"

@@ -119,7 +119,7 @@ def ledger_findings(
     if not scored.any():
         return None
     scores = ledger.mean_score.double().numpy()
-    order = np.argsort(-scores, kind="stable")[:rows]
+    order = np.argsort(-scores, kind="stable")[: min(rows, int((scored > 0).sum()))]  # the others are NaN, and last
     flagged = is_dropped(ledger)
     columns: dict[str, list[Any]] = {"row": order.tolist(), "mean_score": scores[order].tolist()}
     if source is not None and source.task == "classification":

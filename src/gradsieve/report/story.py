@@ -37,8 +37,8 @@ def score_figure(subject: Subject) -> Histogram | None:
     ledger = subject.ledger
     if ledger is None or not bool(ledger.scored.any()):
         return None
-    scores, dropped = ledger.mean_score.double().numpy(), is_dropped(ledger)
-    groups = {"mostly kept": scores[~dropped], "mostly dropped": scores[dropped]}
+    scores, dropped, scored = ledger.mean_score.double().numpy(), is_dropped(ledger), ledger.scored.numpy() > 0
+    groups = {"mostly kept": scores[~dropped & scored], "mostly dropped": scores[dropped & scored]}
     return histogram("Scores of kept and dropped rows", "mean score over the run", groups)
 
 

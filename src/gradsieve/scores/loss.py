@@ -21,6 +21,7 @@ Criterion = Callable[..., Tensor]  # a module or function of (outputs, targets)
 # Which function a loss module stands for, and which of its attributes are that function's options.
 MODULES: dict[type[nn.Module], tuple[Criterion, tuple[str, ...]]] = {
     nn.CrossEntropyLoss: (F.cross_entropy, ("weight", "ignore_index", "label_smoothing")),
+    nn.NLLLoss: (F.nll_loss, ("weight", "ignore_index")),
     nn.BCEWithLogitsLoss: (F.binary_cross_entropy_with_logits, ("weight", "pos_weight")),
     nn.MSELoss: (F.mse_loss, ()),
     nn.L1Loss: (F.l1_loss, ()),

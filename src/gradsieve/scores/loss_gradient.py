@@ -8,6 +8,7 @@ itself does; with three classes or more cross-entropy does not (Liu et al. 2021,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -22,8 +23,22 @@ FEW_CLASSES = 32  # below it torch's softmax over classes side by side takes its
 
 
 def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
-    """||d loss_i / d output_i|| for each row, (N,), over all of the row's outputs."""
-    return norm_of_rows(loss_gradient(criterion, outputs, targets))
+    """||d loss_i / d output_i|| for each row, (N,), over all of the row's outputs.
+
+    Of log-probabilities (``nn.NLLLoss``) at the logits that they come from.
+    """
+    return norm_of_rows(loss_gradient(of_logits(criterion), outputs, targets))
+
+
+def of_logits(criterion: Criterion) -> Criterion:
+    """A criterion as one of logits.
+
+    The gradient of NLL at log-probabilities is -1 at the given class for every row, and tells none from another. But
+    log-probabilities are logits, too, whose log_softmax is themselves: their cross-entropy is the same loss, with the
+    gradient at the logits.
+    """
+    function, options = unpack(criterion)
+    return partial(F.cross_entropy, **options) if function is F.nll_loss else criterion
 
 
 def norm_of_rows(gradient: Tensor) -> Tensor:

@@ -41,7 +41,6 @@ def score_rows(
     """
     scores = ledger.mean_score.double()
     scored = ledger.scored > 0
-    scores[~scored] = torch.nan
     if bool(scored.all()):
         return scores
     known = scored[sample.rows]

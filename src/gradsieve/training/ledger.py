@@ -39,13 +39,13 @@ class Ledger:
 
     @property
     def mean_score(self) -> Tensor:
-        """The mean score of each row, 0 for one that was never scored."""
-        return self.score_sum / self.scored.clamp(min=1)
+        """The mean score of each row; NaN for one that was never scored, of which nothing is known."""
+        return self.score_sum / self.scored
 
     @property
     def drop_share(self) -> Tensor:
-        """How much of the time each row was dropped."""
-        return self.dropped / self.judged.clamp(min=1)
+        """How much of the time each row was dropped; NaN for one that was never judged."""
+        return self.dropped / self.judged
 
     def cpu(self) -> Ledger:
         """The same ledger in host memory."""

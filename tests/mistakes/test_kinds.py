@@ -7,7 +7,8 @@ import pytest
 
 from gradsieve.mistakes import kinds, scatter
 from gradsieve.mistakes.kinds import KINDS, common_order, explain, learn_kinds, named_alone
-from gradsieve.mistakes.scatter import off_outputs, residual_scale
+from gradsieve.mistakes.scatter import residual_scale, spread
+from gradsieve.mistakes.widths import Widths, learn_widths, no_gaps, off_outputs, row_widths
 
 NOISE = 0.05
 WRONG = 100
@@ -19,6 +20,11 @@ def rows():
     random = np.random.default_rng(0)
     expected = random.normal(size=(500, 10))
     return random, expected, expected + NOISE * random.normal(size=expected.shape)
+
+
+def alike(outputs):
+    """One width for all rows."""
+    return Widths(np.empty((outputs, 0)), np.ones((outputs, 1)), np.empty((0, outputs)))
 
 
 def changed(kind, random, given):
@@ -55,7 +61,7 @@ def test_an_order_that_rows_share_is_found_where_one_row_would_show_nothing(rows
     order = np.array([2, 0, 1, 4, 5, 3])
     given[:WRONG] = given[:WRONG][:, order]
     found = explain(given, expected)
-    assert learn_kinds(given, expected).order.tolist() == np.argsort(order).tolist()
+    assert learn_kinds(given, expected, no_gaps(500)).order.tolist() == np.argsort(order).tolist()
     flagged = found.odds > 0
     assert (np.arange(500) < WRONG)[flagged].mean() > 0.9
     assert flagged[:WRONG].mean() > 0.8
@@ -68,10 +74,10 @@ def test_the_common_order_is_that_of_all_orders_that_costs_least(rows):
     for order in itertools.permutations(range(4)):
         wrong = given.copy()
         wrong[:WRONG] = wrong[:WRONG][:, order]
-        start = learn_kinds(given, expected)
+        start = learn_kinds(given, expected, no_gaps(500))
         far = slice(0, WRONG) if order != (0, 1, 2, 3) else slice(0, 500)
         costs = {each: ((wrong[far][:, each] - expected[far]) ** 2).sum() for each in itertools.permutations(range(4))}
-        assert tuple(common_order(start, wrong, expected)) == min(costs, key=costs.get)
+        assert tuple(common_order(start, wrong, expected, np.ones_like(wrong))) == min(costs, key=costs.get)
 
 
 def test_two_of_many_numbers_that_changed_places_are_swapped(rows):
@@ -151,7 +157,7 @@ def test_the_scale_of_residuals_is_that_of_trusted_rows(rows):
     given[:200] = random.uniform(-50, 50, size=(200, 10))
     scale = residual_scale(given, expected, np.arange(500) >= 200)
     assert np.allclose(scale, NOISE, rtol=0.2)
-    off = off_outputs(given, expected, scale)
+    off = off_outputs(given, expected, no_gaps(500), alike(10), scale)
     assert off[:200].mean() > 0.95
     assert off[200:].mean() < 0.01
 
@@ -170,8 +176,106 @@ def test_one_output_that_is_off_is_explained_by_itself(rows):
     given[20:40, 7] *= 10
     given[40:60, 2] += random.uniform(4, 30, size=20)
     given[60:80] = random.uniform(-9, 9, size=(20, 10))
-    found, off = explain(given, expected), off_outputs(given, expected, np.full(10, NOISE))
-    named = np.array(KINDS)[named_alone(given, expected, found.number, off, found.odds > 0)]
+    found, off = explain(given, expected), off_outputs(given, expected, no_gaps(500), alike(10), np.full(10, NOISE))
+    named = np.array(KINDS)[named_alone(given, expected, no_gaps(500), found.number, off, found.odds > 0)]
     truth = np.repeat(["sign flipped", "scaled", "random", "random"], 20)
     assert (named[:80] == truth).mean() > 0.9
     assert (named[80:] == np.array(KINDS)[found.number[80:]]).all()  # not flagged: left as it was
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_right_row_that_is_zero_is_not_called_scaled(outputs):
+    """A thousandth of zero is zero: no factor explains it, however near it is to what was expected."""
+    random = np.random.default_rng(0)
+    expected = random.normal(0, 10, size=(2000, outputs))
+    expected[:40] = random.normal(size=(40, outputs))
+    given = expected + random.normal(size=expected.shape)
+    given[:40] = 0
+    assert not (explain(given, expected).odds[:40] > 0).any()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e4])
+def test_targets_that_are_mostly_zero_are_right_in_any_unit(share, unit):
+    random = np.random.default_rng(1)
+    amount = np.where(random.random((1000, 1)) < share, 0, random.exponential(20, size=(1000, 1)) + 5)
+    given = unit * amount
+    expected = unit * (amount + random.normal(size=amount.shape))
+    assert (explain(given, expected).odds > 0).mean() < 0.01
+
+
+def test_counts_are_right():
+    random = np.random.default_rng(2)
+    for mean in (0.2, 0.5, 3.0):
+        expected = mean * np.exp(0.5 * random.normal(size=(2000, 1)))
+        assert (explain(random.poisson(expected).astype(float), expected).odds > 0).mean() < 0.01
+
+
+def test_zeros_stay_right_among_flipped_signs():
+    """The sign of zero says nothing, so it is no reason to think that it was turned."""
+    random = np.random.default_rng(3)
+    expected = np.where(random.random((1000, 1)) < 0.3, 0, random.normal(0, 10, size=(1000, 1)))
+    given = np.where(expected == 0, 0, expected + 0.3 * random.normal(size=expected.shape))
+    flipped = (random.random((1000, 1)) < 0.4) & (np.abs(expected) > 3)
+    found = explain(np.where(flipped, -given, given), expected)
+    assert not (found.odds[given[:, 0] == 0] > 0).any()
+    assert (found.odds[flipped[:, 0]] > 0).mean() > 0.95
+
+
+def test_the_spread_of_what_is_mostly_one_value_is_that_of_the_rest():
+    values = np.array([[0.0] * 7 + [2.0, -4.0, 6.0], [5.0] * 10]).T
+    assert np.allclose(spread(values), [scatter.NORMAL_MAD * 4, 1])
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.5])
+def test_errors_that_grow_with_the_amount_are_no_mistakes(noise):
+    random = np.random.default_rng(0)
+    expected = np.exp(2 * random.normal(size=(1000, 1)))
+    given = expected * np.exp(noise * random.normal(size=expected.shape))
+    assert (explain(given, expected).odds > 0).mean() < 0.03
+    dear = np.flatnonzero(expected[:, 0] > 3)[:40]
+    given[dear] *= -1
+    found = explain(given, expected)
+    assert (found.odds[dear] > 0).mean() > 0.9
+    assert (np.delete(found.odds, dear) > 0).mean() < 0.03
+
+
+def test_widths_are_those_of_a_loop(rows):
+    """Strata of what is expected, and gaps, each output by itself."""
+    random, expected, given = rows
+    given, expected = given[:, :2], expected[:, :2]
+    given[expected[:, 0] > 1, 0] += 0.4 * random.normal(size=(expected[:, 0] > 1).sum())
+    gaps = random.random((500, 3)) < [0.2, 0.01, 0.0]
+    given[gaps[:, 0], 1] += 0.5 * random.normal(size=gaps[:, 0].sum())
+    is_right = random.random(500) < 0.9
+    found = row_widths(learn_widths(given, expected, gaps, is_right), expected, gaps)
+    away = np.abs(given - expected)
+    for output in range(2):
+        typical = np.median(away[is_right, output])
+        spreads = spread(given[is_right])[output]
+        assert typical > scatter.FLOOR * spreads / scatter.NORMAL_MAD
+
+        def width(members, presumed, output=output, typical=typical):
+            own = away[members & is_right, output] / typical
+            share = len(own) / (len(own) + 20)
+            return max(1, (np.median(own) ** share if len(own) else 1) * presumed ** (1 - share))
+
+        deciles = np.quantile(expected[:, output], np.arange(1, 10) / 10)
+        for row in range(0, 500, 7):
+            same = [(deciles <= value).sum() for value in expected[:, output]]
+            widths = [width(np.array(same) == same[row], 1)]
+            widths += [width(gaps[:, gap], spreads / typical) for gap in np.flatnonzero(gaps[row])]
+            assert np.isclose(found[row, output], max(widths))
+
+
+def test_rows_of_which_too_little_is_known_are_not_called_wrong(rows):
+    """What a network expects of a row with a gap may be far off, and is where the gap is what matters."""
+    random, expected, given = rows
+    gaps = (np.arange(500) % 12 == 0)[:, None]
+    expected[gaps[:, 0]] = 0.1 * random.normal(size=(gaps.sum(), 10))  # the mean of all, about
+    assert (explain(given, expected).odds[gaps[:, 0]] > 0).mean() > 0.9
+    found = explain(given, expected, gaps)
+    assert not (found.odds > 0).any()
+    one = gaps & (np.arange(500) == 0)[:, None]  # a single one shows no width of its own
+    given[gaps[:, 0] & ~one[:, 0]] = expected[gaps[:, 0] & ~one[:, 0]]
+    assert not (explain(given, expected, one).odds > 0).any()

@@ -14,8 +14,9 @@ from gradsieve.audit.result import Audit
 from gradsieve.audit.suspicion import ranks, suspicion
 from gradsieve.data import Task
 from gradsieve.mistakes.kinds import KINDS, explain, named_alone
-from gradsieve.mistakes.scatter import off_outputs, residual_scale
+from gradsieve.mistakes.scatter import residual_scale
 from gradsieve.mistakes.share import score as loss_layer_score
+from gradsieve.mistakes.widths import Gaps, no_gaps, off_outputs
 from gradsieve.training.ledger import Ledger
 
 
@@ -61,11 +62,13 @@ def judge(
     most: float = 1.0,  # the largest share of rows that may be flagged for their class
     row: NDArray[np.int64] | None = None,
     files: NDArray[np.object_] | None = None,
+    gaps: Gaps | None = None,  # (N, inputs) which inputs of a row are missing, where that is known
 ) -> Audit:
     """Rank the rows, flag the first of them, and say what the network expected instead."""
     if np.isnan(mean_score).all():  # the method has no scores: what the network says in the end must do
         mean_score = answers.score
-    explained = explain(given, answers.suggested) if task == "regression" else None
+    gaps = no_gaps(len(given)) if gaps is None else gaps
+    explained = explain(given, answers.suggested, gaps) if task == "regression" else None
     if explained is None:
         ranking = rank_classes(mean_score, given, answers.suggested, method, most)
     else:
@@ -76,8 +79,9 @@ def judge(
     del ranking  # as long as the rows, and so are others to come
     off = kind = None
     if explained is not None:
-        off = off_outputs(given, answers.suggested, residual_scale(given, answers.suggested, ~flagged))
-        number = named_alone(given, answers.suggested, explained.number, off, flagged)
+        scale = residual_scale(given, answers.suggested, ~flagged)
+        off = off_outputs(given, answers.suggested, gaps, explained.widths, scale)
+        number = named_alone(given, answers.suggested, gaps, explained.number, off, flagged)
         words = np.array([*KINDS, ""], dtype=object)
         kind = words[np.where(flagged, number, np.int8(-1))]
         del explained, number

@@ -1,7 +1,8 @@
 """What happened to a wrong target: kinds of error, each weighed as an explanation against the row being right.
 
 A right row lies around what the network expects: normally, with a covariance, since who misses one output misses
-others with it, and at one of three widths, since rows that were dropped lie farther off than those it was trained on.
+others with it, at a width that depends on the row (``widths``), and at once, twice or four times that, since rows that
+were dropped lie farther off than those it was trained on.
 A wrong row would be right with its sign turned, divided by one factor, or in another order; or it lies anywhere among
 the targets. How frequent each explanation is, is learnt from the rows, in turn with the covariance (EM).
 """
@@ -15,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.mistakes.scatter import FLOOR, Array, parts, residual_scale, size, some, spread
+from gradsieve.mistakes.widths import Gaps, Widths, learn_widths, no_gaps, row_widths
 
 KINDS = ("sign flipped", "scaled", "swapped", "random")
-WIDTHS = np.array([1.0, 2.0, 4.0])  # of right rows around what is expected
-WIDTH_SHARES = np.array([0.8, 0.15, 0.05])
+STRETCHES = np.array([1.0, 2.0, 4.0])  # of the width of right rows
+STRETCH_SHARES = np.array([0.8, 0.15, 0.05])
 PLAIN_FACTOR = 1.5  # a row that is nearer to its prediction than by this factor is not plainly scaled
+PLAIN_MOVE = 4.0  # standard deviations of right rows: a factor that moves a row by less says nothing that these do not
 POWERS_OF_TEN = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)  # a slip of units: all that one number alone can show
 ANYWHERE = 3.0  # standard deviations of the targets: how far a random one may lie from their middle
 FAR_SHARE = 0.1  # of the rows, the farthest: among them the order of swapped numbers is looked for
@@ -35,9 +38,12 @@ class Kinds(NamedTuple):
 
     centre: Array  # (q,) of the targets
     spread: Array  # (q,)
-    whitener: Array  # (q, q) takes residuals of right rows to independent ones of standard deviation 1
+    whitener: (
+        Array  # (q, q) takes residuals of right rows, over their widths, to independent ones of standard deviation 1
+    )
     order: NDArray[np.intp]  # (q,) where swapped rows have each output's number, as most of them agree
     shares: Array  # (5,) of right rows, and of KINDS
+    widths: Widths  # of right rows, by their circumstances
     rows: int  # that all this was learnt from
 
 
@@ -47,6 +53,7 @@ class Explained(NamedTuple):
     distance: NDArray[np.float32]  # (n,) from what is expected, in standard deviations of right rows
     odds: NDArray[np.float32]  # (n,) natural logarithm of the odds that the row is wrong
     number: NDArray[np.int8]  # (n,) of the likeliest of KINDS, if it is
+    widths: Widths
 
     @property
     def kind(self) -> NDArray[np.object_]:
@@ -54,24 +61,30 @@ class Explained(NamedTuple):
         return np.array(KINDS, dtype=object)[self.number]
 
 
-def explain(given: Array, expected: Array, rows: NDArray[np.intp] | None = None) -> Explained:
+def explain(given: Array, expected: Array, gaps: Gaps | None = None, rows: NDArray[np.intp] | None = None) -> Explained:
     """What happened to rows with ``given`` targets (N, q) where others were ``expected``, or to ``rows`` of them."""
+    gaps = no_gaps(len(given)) if gaps is None else gaps
     # One unit for all outputs changes no kind, and squares of what is measured in it stay within bounds.
     unit = float(np.median(np.abs(some(given)), axis=0).max()) or 1.0
-    kinds = learn_kinds(in_unit(some(given), unit), in_unit(some(expected), unit))
+    kinds = learn_kinds(in_unit(some(given), unit), in_unit(some(expected), unit), some(gaps))
     if rows is not None:
-        given, expected = given[rows], expected[rows]
+        given, expected, gaps = given[rows], expected[rows], gaps[rows]
     count = len(given)
-    found = Explained(np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.int8))
-    for part in parts(len(given)):
-        own = explain_rows(kinds, in_unit(given[part], unit), in_unit(expected[part], unit))
+    found = np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.int8)
+    for part in parts(count):
+        own = explain_rows(kinds, in_unit(given[part], unit), in_unit(expected[part], unit), gaps[part])
         for column, values in zip(found, own, strict=True):
             column[part] = values
-    return found
+    return Explained(*found, kinds.widths._replace(edges=kinds.widths.edges * unit))
 
 
 def named_alone(
-    given: Array, expected: Array, number: NDArray[np.int8], off: NDArray[np.bool_], flagged: NDArray[np.bool_]
+    given: Array,
+    expected: Array,
+    gaps: Gaps,
+    number: NDArray[np.int8],
+    off: NDArray[np.bool_],
+    flagged: NDArray[np.bool_],
 ) -> NDArray[np.int8]:
     """(N,) the kinds of flagged rows, and of those with one output off, that no kind of all outputs explains, what
     happened to that output."""
@@ -83,7 +96,7 @@ def named_alone(
         rows = np.flatnonzero(is_alone & off[:, output])
         if len(rows):
             alone = slice(output, output + 1)
-            number[rows] = explain(given[:, alone], expected[:, alone], rows).number
+            number[rows] = explain(given[:, alone], expected[:, alone], gaps, rows).number
     return number
 
 
@@ -92,76 +105,97 @@ def in_unit(values: Array, unit: float) -> Array:
         return np.clip(values / unit, -HUGE, HUGE)
 
 
-def explain_rows(kinds: Kinds, given: Array, expected: Array) -> Explained:
-    weighed = log_weights(kinds, given, expected)
+def explain_rows(kinds: Kinds, given: Array, expected: Array, gaps: Gaps) -> tuple[Array, Array, NDArray[np.intp]]:
+    """(n,) the distance, the odds and the number of the likeliest kind."""
+    width = row_widths(kinds.widths, expected, gaps)
+    weighed = log_weights(kinds, given, expected, width)
     odds = np.logaddexp.reduce(weighed[1:]) - weighed[0]
-    distance, number = size(whitened(kinds, given - expected)), weighed[1:].argmax(0)
-    return Explained(distance.astype(np.float32), odds.astype(np.float32), number.astype(np.int8))
+    return size(whitened(kinds, (given - expected) / width)), odds, weighed[1:].argmax(0)
 
 
-def learn_kinds(given: Array, expected: Array) -> Kinds:
-    """The covariance of right rows, the order of swapped ones, and the share of each, found in turn."""
+def learn_kinds(given: Array, expected: Array, gaps: Gaps) -> Kinds:
+    """The widths and covariance of right rows, the order of swapped ones, and the share of each, found in turn."""
     residuals, is_right = given - expected, np.ones(len(given), dtype=bool)
     scale = residual_scale(given, expected, is_right)
     centre, order = np.median(given, axis=0), np.arange(len(scale))
-    kinds = Kinds(centre, spread(given), np.diag(1 / scale), order, START, len(given))
+    widths = learn_widths(given, expected, gaps, is_right)
+    kinds = Kinds(centre, spread(given), np.diag(1 / scale), order, START, widths, len(given))
     for _ in range(ROUNDS):
-        kinds = kinds._replace(order=common_order(kinds, given, expected))
-        weighed = log_weights(kinds, given, expected)
+        width = row_widths(kinds.widths, expected, gaps)
+        kinds = kinds._replace(order=common_order(kinds, given, expected, width))
+        weighed = log_weights(kinds, given, expected, width)
         before, is_right = is_right, weighed[0] >= np.logaddexp.reduce(weighed[1:])
         if not is_right.any() or (before == is_right).all():
             break
         shares = np.exp(weighed - np.logaddexp.reduce(weighed)).mean(1)
         shares = np.maximum(shares, LEAST_SHARE)
+        widths = learn_widths(given, expected, gaps, is_right)
+        width = row_widths(widths, expected, gaps)
         kinds = kinds._replace(
             spread=spread(given[is_right]),
-            whitener=whitener(kinds, residuals[is_right]),
+            whitener=whitener(kinds, (residuals / width)[is_right]),
             shares=shares / shares.sum(),
+            widths=widths,
         )
     return kinds
 
 
-def log_weights(kinds: Kinds, given: Array, expected: Array) -> Array:
-    """(5, n) the logarithm of each explanation's share times its likelihood: right, then KINDS."""
+def log_weights(kinds: Kinds, given: Array, expected: Array, width: Array) -> Array:
+    """(5, n) the logarithm of each explanation's share times its likelihood: right, then KINDS.
+
+    ``width`` (n, q): how wide the rows would lie if they were right.
+    """
     outputs = given.shape[1]
     found = [
-        log_right(kinds, given - expected),
-        log_right(kinds, -given - expected),
-        log_scaled(kinds, given, expected),
-        log_swapped(kinds, given, expected) if outputs > 1 else np.full(len(given), -np.inf),
+        log_right(kinds, given - expected, width),
+        log_right(kinds, -given - expected, width),
+        log_scaled(kinds, given, expected, width),
+        log_swapped(kinds, given, expected, width) if outputs > 1 else np.full(len(given), -np.inf),
         log_anywhere(kinds, given),
     ]
     return np.stack(found) + np.log(kinds.shares)[:, None]
 
 
-def log_right(kinds: Kinds, residuals: Array) -> Array:
+def log_right(kinds: Kinds, residuals: Array, width: Array) -> Array:
     """(n,) log likelihood of residuals (n, q) of right rows."""
-    power = (whitened(kinds, residuals) ** 2).sum(1)
+    power = (whitened(kinds, residuals / width) ** 2).sum(1)
     log_volume = np.log(np.abs(np.diag(kinds.whitener))).sum() - residuals.shape[1] / 2 * math.log(2 * math.pi)
-    return np.logaddexp.reduce(log_widths(power, residuals.shape[1])) + log_volume
+    return np.logaddexp.reduce(log_stretched(power, residuals.shape[1])) + log_volume - np.log(width).sum(1)
 
 
-def log_widths(power: Array, outputs: int) -> Array:
-    """(widths, n) how well each width suits rows whose whitened residuals have ``power``, the sum of their squares."""
-    width = WIDTHS[:, None]
-    return np.log(WIDTH_SHARES)[:, None] - outputs * np.log(width) - power / (2 * width**2)
+def log_stretched(power: Array, outputs: int) -> Array:
+    """(STRETCHES, n) how well each suits rows whose whitened residuals have ``power``, the sum of their squares."""
+    stretch = STRETCHES[:, None]
+    return np.log(STRETCH_SHARES)[:, None] - outputs * np.log(stretch) - power / (2 * stretch**2)
 
 
-def log_scaled(kinds: Kinds, given: Array, expected: Array) -> Array:
+def log_scaled(kinds: Kinds, given: Array, expected: Array, width: Array) -> Array:
     """All numbers multiplied by one factor, the one that fits best; a single number by a power of ten."""
     outputs = given.shape[1]
     if outputs == 1:
-        choices = [log_right(kinds, given / ten - expected) - math.log(ten) for ten in POWERS_OF_TEN]
+        choices = [log_divided(kinds, given, expected, width, np.full(len(given), ten)) for ten in POWERS_OF_TEN]
         return np.max(choices, axis=0) - math.log(len(POWERS_OF_TEN))
-    ours, theirs = whitened(kinds, given), whitened(kinds, expected)
+    ours, theirs = whitened(kinds, given / width), whitened(kinds, expected / width)
     power = np.maximum((theirs**2).sum(1), np.finfo(np.float64).tiny)
     factor = np.clip((ours * theirs).sum(1) / power, 1e-3, 1e3)
+    found = log_divided(kinds, given, expected, width, factor)
     # A factor that was fitted to the row explains less than one that was known: half a logarithm of the rows (BIC).
-    found = log_right(kinds, given / factor[:, None] - expected) - outputs * np.log(factor)
     return np.where(np.abs(np.log(factor)) > math.log(PLAIN_FACTOR), found - math.log(kinds.rows) / 2, -np.inf)
 
 
-def log_swapped(kinds: Kinds, given: Array, expected: Array) -> Array:
+def log_divided(kinds: Kinds, given: Array, expected: Array, width: Array, factor: Array) -> Array:
+    """(n,) log likelihood of rows that are right once divided by ``factor`` (n,), where that moves them plainly.
+
+    Zero is zero at any scale. A thousandth of something small is expected so near to it that no right row could be as
+    likely, and a right zero, of which counts and sums of money have many, would always be one of those.
+    """
+    divided = given / factor[:, None]
+    found = log_right(kinds, divided - expected, width) - given.shape[1] * np.log(factor)
+    moved = np.linalg.norm(whitened(kinds, (divided - given) / width), axis=1)
+    return np.where(moved > PLAIN_MOVE, found, -np.inf)
+
+
+def log_swapped(kinds: Kinds, given: Array, expected: Array, width: Array) -> Array:
     """The same numbers in the order that swapped rows share, or in one of its own: one of very many, so less likely.
 
     The order that fits a row best matches the smallest with the smallest, and so on: it is found by sorting.
@@ -169,10 +203,10 @@ def log_swapped(kinds: Kinds, given: Array, expected: Array) -> Array:
     places = np.argsort(expected, axis=1, kind="stable")
     own = np.empty_like(given)
     np.put_along_axis(own, places, np.sort(given, axis=1), 1)
-    found = log_right(kinds, own - expected) - math.lgamma(given.shape[1] + 1)
+    found = log_right(kinds, own - expected, width) - math.lgamma(given.shape[1] + 1)
     if (kinds.order == np.arange(len(kinds.order))).all():
         return found
-    return np.maximum(found, log_right(kinds, given[:, kinds.order] - expected))
+    return np.maximum(found, log_right(kinds, given[:, kinds.order] - expected, width))
 
 
 def log_anywhere(kinds: Kinds, given: Array) -> Array:
@@ -184,18 +218,19 @@ def log_anywhere(kinds: Kinds, given: Array) -> Array:
 
 
 def whitened(kinds: Kinds, residuals: Array) -> Array:
-    """Residuals (n, q) of right rows as independent numbers of standard deviation 1."""
+    """Residuals (n, q) of right rows, over their widths, as independent numbers of standard deviation 1."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = residuals @ kinds.whitener.T
     return np.clip(np.nan_to_num(found, nan=BEYOND), -BEYOND, BEYOND)
 
 
 def whitener(kinds: Kinds, residuals: Array) -> Array:
-    """(q, q) the inverse root of the covariance of right rows' residuals, each weighed down by its width."""
+    """(q, q) the inverse root of the covariance of right rows' residuals over their widths, each row weighed down by
+    its stretch."""
     rows, outputs = residuals.shape
-    fits = log_widths((whitened(kinds, residuals) ** 2).sum(1), outputs)
+    fits = log_stretched((whitened(kinds, residuals) ** 2).sum(1), outputs)
     share = np.exp(fits - np.logaddexp.reduce(fits))
-    weight = (share / WIDTHS[:, None] ** 2).sum(0)
+    weight = (share / STRETCHES[:, None] ** 2).sum(0)
     covariance = (residuals * weight[:, None]).T @ residuals / rows
     # Shrunk towards no correlation, and no output narrower than a share of its spread: there is always an inverse.
     shrink = min(1.0, 0.01 + outputs / rows)
@@ -205,13 +240,13 @@ def whitener(kinds: Kinds, residuals: Array) -> Array:
     return np.linalg.inv(np.linalg.cholesky(shrunk))
 
 
-def common_order(kinds: Kinds, given: Array, expected: Array) -> NDArray[np.intp]:
+def common_order(kinds: Kinds, given: Array, expected: Array, width: Array) -> NDArray[np.intp]:
     """(q,) where each output's number stands in the rows that lie farthest off, if they share one order.
 
     From the order as it is, the two whose exchange brings given numbers nearest to expected ones change places, until
     no exchange does.
     """
-    distance = size(whitened(kinds, given - expected))
+    distance = size(whitened(kinds, (given - expected) / width))
     far = distance >= np.quantile(distance, 1 - FAR_SHARE)
     ours, theirs = given[far], expected[far]
     scale = residual_scale(given, expected, ~far)

@@ -94,8 +94,8 @@ class Run:
         """The run that `to_json` wrote, of parts as they are now."""
         try:
             with spelled({}):  # what is wrong in a file was not given as a flag
-                return cls(**{name: value for name, value in dict(values).items() if name != "sources"})
-        except (TypeError, ValueError) as error:  # not a mapping, a name too many or one too few
+                return cls(**{name: values[name] for name in values if name != "sources"})
+        except TypeError as error:  # not a mapping, a name too many or one too few
             raise InputError(f"These are not the settings of a run ({error}).") from error
 
 

@@ -623,3 +623,19 @@ def test_the_name_of_a_class_that_is_taken_for_nothing_is_told(tmp_path):
     table = write_csv(tmp_path / "t.csv", ["x", "region"], [[x, ("NA", "EU", "APAC")[x % 3]] for x in range(60)])
     fit_file(table, ["region"], tmp_path / "m", epochs=1, note=notes.append)
     assert notes[0].startswith("20 rows are left out: they have no target (a cell that reads 'NA' holds nothing;")
+
+
+@pytest.mark.filterwarnings("default:In epoch")
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_class_that_is_given_up_is_told(tmp_path, stream):
+    """In memory and streamed, by its name."""
+    table = pytest.importorskip("pyarrow").table
+    write_table = pytest.importorskip("pyarrow.parquet").write_table
+    inputs = np.random.default_rng(0).normal(size=(1200, 2))
+    names = np.where(inputs.sum(1) > 2.3, "rare", "usual")
+    write_table(table({"a": inputs[:, 0], "b": inputs[:, 1], "y": names}), tmp_path / "t.parquet")
+    with pytest.warns(
+        UserWarning, match=r"In epoch 12, \d% of the rows of class rare were kept, and 80% of all"
+    ) as told:
+        fit_file(tmp_path / "t.parquet", "y", tmp_path / "model", epochs=12, device="cpu", stream=stream)
+    assert [each.filename for each in told] == [__file__]

@@ -543,6 +543,29 @@ def test_row_numbers_are_checked_against_the_ledger():
     assert robust.books().judged.sum() == 0
 
 
+def weighted(outputs, targets):
+    return targets[:, 1] * F.cross_entropy(outputs, targets[:, 0].long(), reduction="none")
+
+
+def both(outputs, targets):
+    kind = F.cross_entropy(outputs[:, : CLASSES - 1], targets[:, 0].long(), reduction="none")
+    return kind + F.mse_loss(outputs[:, CLASSES - 1], targets[:, 1], reduction="none")
+
+
+@pytest.mark.parametrize("criterion", [weighted, both])
+def test_what_else_belongs_to_a_row_goes_beside_its_target(criterion):
+    """Weights of rows, or the targets of two heads: as by a backward pass for each row."""
+    outputs, targets = classes()
+    packed = torch.stack([(targets % (CLASSES - 1)).float(), torch.rand(ROWS)], 1)
+    robust = RobustLoss(criterion, 0.3)
+    loss = robust(outputs, packed)
+    losses = criterion(outputs, packed)
+    norms = torch.stack([torch.autograd.grad(each, outputs, retain_graph=True)[0].norm() for each in losses])
+    kept = norms.argsort()[: keep_count(0.3, ROWS)].sort().values
+    assert robust.kept.tolist() == kept.tolist()
+    torch.testing.assert_close(loss, losses[kept].mean())
+
+
 def test_weights_are_told_where_to_go():
     """A third argument looks as if it were theirs."""
     batch, weights = numbers(), torch.rand(ROWS)

@@ -55,6 +55,60 @@ def test_every_method_steps_as_it_does_in_our_loop(name, task):
         torch.testing.assert_close(gradients(model), gradients(other), rtol=0, atol=0)
 
 
+class Joined(nn.Module):
+    """A network of two inputs and a switch."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.network = network(seed)
+
+    def forward(self, left, right, sign=1):
+        return sign * self.network(torch.cat([left, right], 1))
+
+
+class Whole(Joined):
+    """The same of one input."""
+
+    def forward(self, inputs):
+        return super().forward(inputs[:, :2], inputs[:, 2:], -1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_batch_of_several_inputs_is_that_of_one(name, by_name):
+    method = METHODS[name]
+    task = method.tasks[0]
+    criterion = F.cross_entropy if task == "classification" else F.mse_loss
+    inputs, targets = batch(task)
+    several = {"left": inputs[:, :2], "right": inputs[:, 2:], "sign": -1}
+    steps, models = [], []
+    for kind, given in ((Whole, inputs), (Joined, several if by_name else tuple(several.values()))):
+        made = [kind(seed) for seed in range(method.networks)]
+        step = robust_step(made, given, targets, criterion=criterion, drop_rate=0.3, method=name)
+        steps.append(step)
+        models.append(made)
+    for one, other in zip(*steps, strict=True):
+        assert one.kept.tolist() == other.kept.tolist()
+        torch.testing.assert_close(one.loss, other.loss)
+    for one, other in zip(*models, strict=True):
+        torch.testing.assert_close(gradients(one), gradients(other))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"a": torch.ones(3, 2)}, r"inputs\['a'\] is of shape \(3, 2\) on cpu, but targets has 24 rows"),
+        ((torch.ones(ROWS, 2), torch.tensor(1.0)), r"inputs\[1\] is of shape \(\) on cpu"),
+        ({}, "inputs is a dict, but must be a tensor .* or a dict or tuple of such tensors"),
+        ("text", "inputs is a str, but must be a tensor"),
+        (None, "inputs is a NoneType, but must be a tensor"),
+    ],
+)
+def test_several_inputs_must_have_the_rows_of_the_targets(inputs, message):
+    with pytest.raises(InputError, match=message):
+        robust_step(network(), inputs, batch()[1], criterion=F.cross_entropy, drop_rate=0.3)
+
+
 def test_the_second_pass_keeps_dropped_rows_out_of_batchnorm():
     inputs, targets = batch("regression")
     targets[:4] = 100.0

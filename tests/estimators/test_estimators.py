@@ -353,3 +353,30 @@ def test_the_default_dtype_of_torch_does_not_matter():
 def test_one_class_is_told_in_its_own_words():
     with pytest.raises(InputError, match="y holds one class, 'cat', but"):
         RobustClassifier().fit(np.zeros((5, 2)), ["cat"] * 5)
+
+
+def rare(rows=1200):
+    """Two classes that can be told apart; one row in twenty is of the second."""
+    X = np.random.default_rng(0).normal(size=(rows, 4))
+    return X, np.where(X[:, 0] + X[:, 1] > 2.3, "rare", "usual")
+
+
+@pytest.mark.filterwarnings("default:In epoch")
+def test_a_class_that_is_given_up_is_told_with_what_helps(recwarn):
+    X, y = rare()
+    model = RobustClassifier(epochs=20, hidden=(16,), learning_rate=0.01, random_state=0).fit(X, y)
+    (told,) = recwarn.list
+    assert "In epoch 20, 0% of the rows of class rare were kept, and 80% of all." in str(told.message)
+    assert "(method_options={'balanced': True})" in str(told.message)
+    assert told.filename == __file__
+    assert (model.predict(X) == "usual").all()
+    recwarn.clear()
+    model.set_params(method_options={"balanced": True}).fit(X, y)
+    assert (model.predict(X[y == "rare"]) == "rare").mean() > 0.9
+    assert not recwarn.list
+
+
+def test_logarithms_of_probabilities():
+    X, y = rare(200)
+    model = RobustClassifier(epochs=2, hidden=(4,), drop_rate=0.0, random_state=0).fit(X, y)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))

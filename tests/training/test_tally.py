@@ -44,7 +44,8 @@ def digits(epochs=4, **options):
 def test_a_run_that_forsakes_a_class_says_so_once_and_what_helps():
     """Most rows dropped from the first step on: what the untrained network prefers is all it ever sees."""
     with pytest.warns(
-        UserWarning, match=r"In epoch \d .* of the rows of class \d .*\(ramp\).*\(method_options=\{'balanced': True\}\)"
+        UserWarning,
+        match=r"In epoch \d, .* of the rows of class \d .*\(method_options=\{'balanced': True\}\).*\(ramp\)",
     ) as told:
         train(digits())
     assert sum("of the rows of class" in str(each.message) for each in told) == 1

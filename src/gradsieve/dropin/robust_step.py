@@ -9,7 +9,7 @@ A thin face of ``Method.step``. It leaves the gradient in ``.grad``; clearing it
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -31,7 +31,7 @@ UNSET = -100  # the label that torch's losses ignore where nothing is said
 
 def robust_step(
     models: nn.Module | Sequence[nn.Module],
-    inputs: Tensor,
+    inputs: Tensor | Mapping[str, Any] | Sequence[Any],
     targets: Tensor,
     *,
     criterion: Criterion,
@@ -44,7 +44,8 @@ def robust_step(
 
     That is, for each of them, the ``scores`` of all rows (None where the method does not rank them), the positions of
     the rows that it ``kept``, and their mean ``loss``.
-    ``models``: one network, or the two of a co-method. ``task`` follows from the targets where it is not given:
+    ``models``: one network, or the two of a co-method. ``inputs``: a tensor, or several that a network takes by name (a
+    dict) or by place (a tuple). ``task`` follows from the targets where it is not given:
     whole numbers are classes. ``options`` are the method's: ``passes``, ``scoring``, ``balanced``, ...
     The loss is the mean over the kept rows of what the criterion gives for each, class weights multiplied in, whatever
     its own ``reduction``. Rows whose label it ignores are left out before anything is counted: their scores are NaN.
@@ -52,7 +53,8 @@ def robust_step(
     and every rank gets the whole gradient.
     """
     networks = [models] if isinstance(models, nn.Module) else list(models)
-    check_batch(networks, inputs, targets)
+    values = inputs if isinstance(inputs, Tensor) else row_places(inputs, targets)
+    check_batch(networks, values, targets)
     check_criterion(criterion)
     check_weights(criterion, targets)
     drop_rate = check_rate("drop_rate", drop_rate)
@@ -66,14 +68,15 @@ def robust_step(
             f"{method} trains {rule.networks} network{'s' * (rule.networks > 1)}, but models has {len(networks)}."
         )
     for network in networks:
-        rule.require(network, len(inputs), inputs.device)
+        rule.require(network, len(values), values.device)
+    readers = networks if isinstance(inputs, Tensor) else [OfRows(network, inputs) for network in networks]
     rows = rows_with_label(criterion, targets)
     if rows is not None and not len(rows) and ranks.world_size() == 1:
         return [nothing(targets)] * len(networks)
     if rows is None:
-        selections = rule.step(networks, inputs, targets, drop_rate)
+        selections = rule.step(readers, values, targets, drop_rate)
     else:  # a row without a label has no gradient, and would be the first to stay
-        found = rule.step(networks, inputs[rows], targets[rows], drop_rate)
+        found = rule.step(readers, values[rows], targets[rows], drop_rate)
         selections = [
             each._replace(scores=spread(each.scores, rows, len(targets)), kept=rows[each.kept]) for each in found
         ]
@@ -81,6 +84,23 @@ def robust_step(
     for network in networks:
         rule.finish(network)
     return selections
+
+
+class OfRows(nn.Module):
+    """A network over a batch of several inputs, as a network of row numbers: methods choose rows of one tensor."""
+
+    def __init__(self, network: nn.Module, inputs: Mapping[str, Any] | Sequence[Any]) -> None:
+        super().__init__()
+        self.network, self.inputs = network, inputs
+        self.training = network.training
+
+    def forward(self, rows: Tensor) -> Any:
+        def chosen(part: Any) -> Any:
+            return part.index_select(0, rows) if isinstance(part, Tensor) else part
+
+        if isinstance(self.inputs, Mapping):
+            return self.network(**{name: chosen(part) for name, part in self.inputs.items()})
+        return self.network(*map(chosen, self.inputs))
 
 
 def find_rule(name: str, criterion: Criterion, task: Task, options: dict[str, Any]) -> Method:
@@ -125,6 +145,28 @@ def nothing(targets: Tensor) -> Selection:
 def spread(scores: Tensor | None, rows: Tensor, count: int) -> Tensor | None:
     """Scores of some rows at the places of these; NaN at the others."""
     return None if scores is None else scores.new_full((count,), torch.nan).index_copy_(0, rows, scores)
+
+
+def row_places(inputs: Any, targets: Any) -> Tensor:
+    """The places 0, 1, ... of a batch of several inputs, each of which has the rows of the targets."""
+    named = dict(inputs) if isinstance(inputs, Mapping) else dict(enumerate(inputs)) if is_several(inputs) else {}
+    tensors = {name: part for name, part in named.items() if isinstance(part, Tensor)}
+    if not tensors:
+        raise InputError(
+            f"inputs is {describe(inputs)}, but must be a tensor whose first dimension is the rows, or a dict or tuple "
+            "of such tensors."
+        )
+    if not isinstance(targets, Tensor) or not targets.dim():
+        return torch.arange(0)  # what is wrong with the targets is told next
+    for name, part in tensors.items():
+        if not part.dim() or len(part) != len(targets) or part.device != targets.device:
+            place = f"inputs[{name!r}] is {describe(part)} on {part.device}"
+            raise InputError(f"{place}, but targets has {len(targets)} rows on {targets.device}.")
+    return torch.arange(len(targets), device=targets.device)
+
+
+def is_several(inputs: Any) -> bool:
+    return isinstance(inputs, Sequence) and not isinstance(inputs, str | bytes)
 
 
 def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) -> None:

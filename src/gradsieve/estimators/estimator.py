@@ -289,6 +289,8 @@ class RobustClassifier(ClassifierMixin, _Robust):
             )
         targets = numbers.astype(np.int64)
         fitted = self._fit(self._plan(len(classes)), rows[used], lambda drops: targets, weights)
+        if forsaken := fitted.forsaken(classes.tolist()):
+            warnings.warn(forsaken, UserWarning, stacklevel=2)
         self.classes_ = classes
         self._keep_rows(fitted, used)
         return self
@@ -296,6 +298,11 @@ class RobustClassifier(ClassifierMixin, _Robust):
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """The probability of each class, (n_samples, n_classes)."""
         return self._outputs(X)
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """The logarithm of the probability of each class, (n_samples, n_classes); -inf where that is 0."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     def predict(self, X: ArrayLike) -> NDArray:
         """The most probable class of each row."""

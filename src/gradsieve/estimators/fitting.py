@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from gradsieve.training.feed import Batch, Feed, as_float, epoch_order
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.repeatable import drawn_from, one_at_a_time, reproducible
 from gradsieve.training.setting import CRITERIA, choose_device, make_optimizer, place, set_learning_rate
-from gradsieve.training.tally import Tally
+from gradsieve.training.tally import Tally, forsaken
 from gradsieve.training.update import update
 
 DROP_RATE = 0.2
@@ -97,6 +97,13 @@ class Plan:
         return make_method(self.method, METHODS, CRITERIA[self.task], self.task, self.method_options)
 
 
+class ClassCounts(NamedTuple):
+    """Of each class, the rows that the last epoch saw and kept; no classes where targets are amounts."""
+
+    seen: Tensor
+    kept: Tensor
+
+
 @dataclass(frozen=True)
 class Fitted:
     """What fitting gives."""
@@ -108,6 +115,12 @@ class Fitted:
     dropped: NDArray[np.int64]  # and dropped
     drop_rate: float  # in the end
     history: list[dict[str, Any]]  # a record an epoch
+    of_class: ClassCounts
+
+    def forsaken(self, names: Sequence[Any] | None = None) -> str:
+        """A sentence where the last epoch dropped nearly all rows of a class; empty where of none."""
+        sentence = forsaken(*self.of_class, names)
+        return sentence and f"In epoch {self.history[-1]['epoch']}, {sentence}"
 
 
 def check_plan(plan: Plan) -> None:
@@ -150,7 +163,8 @@ def fit_networks(
     rate = plan.used_rate if trainer.learnt_rate is None else trainer.learnt_rate
     kept[keep_smallest(scores, rate, classes=classes)] = True
     counts = (ledger.judged.long().numpy(), ledger.dropped.long().numpy())
-    return Fitted([network.cpu().eval() for network in networks], scores.numpy(), kept.numpy(), *counts, rate, history)
+    networks = [network.cpu().eval() for network in networks]
+    return Fitted(networks, scores.numpy(), kept.numpy(), *counts, rate, history, trainer.of_class())
 
 
 def make_trainer(
@@ -165,7 +179,9 @@ def make_trainer(
         method.require(network, batch, device)
     if batch < ONE_PASS and "passes" not in plan.method_options:
         method = in_one_pass(method, networks, as_float(rows.inputs[:1].to(device)))
-    return Trainer(plan, method, networks, Feed(rows, device), visits(order, weights, plan.seed), held_out)
+    trainer = Trainer(plan, method, networks, Feed(rows, device), visits(order, weights, plan.seed), held_out)
+    trainer.watch(torch.arange(len(rows)), rows.targets)
+    return trainer
 
 
 def in_one_pass(method: Method, networks: Sequence[nn.Module], row: Tensor) -> Method:
@@ -233,6 +249,30 @@ class Trainer:
         self.tally = Tally.empty(0, feed.device)
         self.epoch = 1  # to begin with
         self.learnt_rate: float | None = None
+        self.watch(torch.arange(0), torch.arange(0))
+
+    def watch(self, rows: Tensor, targets: Tensor) -> None:
+        """Look at these rows, of all or of a sample, for how much of each class an epoch keeps."""
+        if targets.is_floating_point():
+            rows = targets = torch.arange(0)  # amounts have no classes
+        self.watched, self.watched_classes = rows.to(self.feed.device), targets
+        self.before = self.watched_books()
+
+    def watched_books(self) -> Tensor:
+        """How often the watched rows were judged and dropped, (2, n)."""
+        return torch.stack([self.ledger.judged[self.watched], self.ledger.dropped[self.watched]])
+
+    def of_class(self) -> ClassCounts:
+        """What the last epoch made of the classes. Known from the books: a step has nothing to count."""
+        judged, dropped = (self.watched_books() - self.before).cpu().long()
+        classes = self.plan.outputs if self.plan.task == "classification" else 0
+        seen, kept = torch.zeros(2, classes, dtype=torch.int64)
+        return ClassCounts(
+            *(
+                counts.index_add_(0, self.watched_classes, each)
+                for counts, each in ((seen, judged), (kept, judged - dropped))
+            )
+        )
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train; a record for each epoch. With held-out rows it ends with the weights that they found best."""
@@ -264,6 +304,7 @@ class Trainer:
 
     def train_epoch(self, epoch: int, rate: float) -> float:
         """Visit the epoch's rows once; the mean loss of the rows that were kept."""
+        self.before = self.watched_books()
         for optimizer in self.optimizers:
             set_learning_rate(optimizer, self.plan.learning_rate_of(epoch))
         for batch in self.batches(epoch, rate):

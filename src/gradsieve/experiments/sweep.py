@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -191,6 +192,8 @@ def save_winner(folder: Path, plan: Plan, design: Design, prepared: Prepared, re
     """Fit to all rows, and write what every fit writes; a model of fewer trials is replaced."""
     scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs, scaled, lambda number: design.build())
+    if forsaken := fitted.forsaken(prepared.targets.classes):
+        warnings.warn(forsaken, UserWarning, stacklevel=4)  # of who called sweep_file()
     predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     model = Model(prepared.targets, prepared.encoding, prepared.side, design, fitted.networks)
     summary = {"data": result["data"], "rows": len(scaled), "loss": fitted.history[-1]["loss"]}

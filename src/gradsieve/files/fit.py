@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -125,6 +126,8 @@ def fit_file(
     plan, pick, make_network = plan_fit(prepared, drop_rate, note, **options)
     scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
+    if forsaken := fitted.forsaken(prepared.targets.classes):
+        warnings.warn(forsaken, UserWarning, stacklevel=2)
     model = Model(prepared.targets, prepared.encoding, prepared.side, prepared.design(), fitted.networks)
     predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     summary = {

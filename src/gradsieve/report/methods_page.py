@@ -16,7 +16,7 @@ Rendered from the table `METHODS` by `make docs`; do not edit. `gradsieve list` 
 Options are set with `--method-option name=value`, or `method_options={...}` in Python. All methods take `passes`
 (`index`: one forward, dropped rows leave the loss; `reforward`: a forward to score, then one over the kept rows, so
 that BatchNorm never sees the others), `scoring` (`eval` or `train` form) and `balanced` (trim every class alike: a run
-that keeps hardly a row of some class for three epochs warns, and names it).
+that keeps hardly a row of some class for three epochs warns, and names it; so does a fit whose last epoch did).
 """
 COMMON = ("passes", "scoring", "balanced")
 

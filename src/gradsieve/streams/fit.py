@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -46,6 +47,7 @@ from gradsieve.training.folder import RunFolder, check_same, require_same
 from gradsieve.training.interrupt import stop_request
 from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import choose_device
+from gradsieve.training.tally import forsaken
 
 FIT = "fit"  # the folder of a fit that is not finished
 BAD_ROWS = ("stop", "skip")
@@ -123,6 +125,8 @@ def fit_stream(
         with reproducible(plan.seed, trainer.feed.device), stop_request() as stop:
             trainer.restore()
             trainer.train(stop, tell)
+        if sentence := forsaken(*trainer.of_class(), known.targets.classes):
+            warnings.warn(f"In epoch {plan.epochs}, {sentence}", UserWarning, stacklevel=3)  # of who called fit_file()
         summary = finish(trainer, design, sample, pick, out, fit)
         shutil.rmtree(folder.path, ignore_errors=True)
         return summary
@@ -137,6 +141,7 @@ def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample
         for number in range(plan.make_method().networks)
     ]
     trainer = StreamTrainer(plan, networks, feed, rows)
+    trainer.watch(sample.rows, sample.targets)
     for network in networks:
         trainer.method.require(network, trainer.batch_size, feed.device)
     return trainer

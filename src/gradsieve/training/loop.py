@@ -271,7 +271,7 @@ class Trainer:
         self.progress.epoch(record)
         if self.forsaking == PATIENCE:
             self.warns = False  # once is enough
-            warnings.warn(f"In epoch {record['epoch']} {forsaken}", UserWarning, stacklevel=4)  # of who called train()
+            warnings.warn(f"In epoch {record['epoch']}, {forsaken}", UserWarning, stacklevel=4)  # of who called train()
 
     def manner(self) -> dict[str, Any]:
         """How the steps ran: the precision, the engine, what it compiled, and what it was bound by."""

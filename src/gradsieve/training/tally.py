@@ -72,22 +72,7 @@ class Tally:
         return figures
 
     def forsaken(self) -> str:
-        """A sentence where nearly all rows of a class were dropped; empty where of none.
-
-        What a network prefers when it knows little, it keeps and learns, and the other classes never come back.
-        """
-        seen, kept = self.seen_of_class, self.kept_of_class
-        if not (seen >= ENOUGH).any():
-            return ""
-        of_all, of_class = float(kept.sum() / seen.sum()), torch.where(seen >= ENOUGH, kept / seen.clamp(min=1), 1.0)
-        least = int(of_class.argmin())
-        if of_class[least] >= FORSAKEN * of_all or of_all < HARDLY_ANY:
-            return ""
-        return (
-            f"{of_class[least]:.0%} of the rows of class {least} were kept, and {of_all:.0%} of all. If not so many of "
-            f"them can be wrong, let the rate rise more slowly ({argument('ramp')}), or trim every class alike "
-            f"({argument('method_options', {'balanced': True})})."
-        )
+        return forsaken(self.seen_of_class, self.kept_of_class)
 
     def tensors(self) -> dict[str, Tensor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -99,3 +84,23 @@ def add_counts(counts: Tensor, classes: Tensor, times: int = 1) -> None:
         counts.index_add_(0, classes, torch.full_like(classes, times))
     else:
         counts += times * (classes.unsqueeze(1) == torch.arange(len(counts), device=counts.device)).sum(0)
+
+
+def forsaken(seen: Tensor, kept: Tensor, names: Sequence[Any] | None = None) -> str:
+    """A sentence where nearly all rows of a class were dropped, by the counts of each; empty where of none.
+
+    What a network prefers when it knows little, it keeps and learns, and the other classes never come back. A class
+    that is rarer than the drop rate may be given up whole.
+    """
+    if not (seen >= ENOUGH).any():
+        return ""
+    of_all, of_class = float(kept.sum() / seen.sum()), torch.where(seen >= ENOUGH, kept / seen.clamp(min=1), 1.0)
+    least = int(of_class.argmin())
+    if of_class[least] >= FORSAKEN * of_all or of_all < HARDLY_ANY:
+        return ""
+    name = least if names is None else names[least]
+    return (
+        f"{of_class[least]:.0%} of the rows of class {name} were kept, and {of_all:.0%} of all. If not so many of them "
+        f"can be wrong, trim every class alike ({argument('method_options', {'balanced': True})}), drop far less than "
+        f"the share of that class ({argument('drop_rate')}), or let the rate rise more slowly ({argument('ramp')})."
+    )

@@ -1,6 +1,7 @@
 """An audit of real digits and of a table: it finds the wrong rows, suggests the right ones, and cleans the data."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from sklearn.preprocessing import StandardScaler
 
 from gradsieve import RobustClassifier, RobustRegressor, make_run, train
 from gradsieve.audit import audit_estimator, audit_run, issue_mask, label_quality, ranked_issues
+from gradsieve.audit.cautions import cautions
+from gradsieve.audit.judging import Answers, judge
 from gradsieve.audit.run import final_answers
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.training.setting import prepare
@@ -62,9 +65,9 @@ def test_few_epochs_flag_little_and_say_that_they_are_few():
         audit_estimator(RobustClassifier(drop_rate="learn", epochs=epochs, random_state=0).fit(X, y), X, y)
         for epochs in (10, 50)
     )
-    assert "too short" in short.rate_source
+    assert "too short" in short.warnings[0]
     assert short.rate < 0.15
-    assert "too short" not in longer.rate_source
+    assert not longer.warnings
     assert longer.rate < 0.03
 
 
@@ -205,10 +208,14 @@ def test_repaired_changes_flagged_rows_and_no_other(digits, table):
     _, given, true, audit = table
     targets = audit.repaired(given)
     assert (targets[~audit.flagged] == given[~audit.flagged]).all()
-    is_off = audit.off & audit.flagged[:, None]
+    is_off = audit.off & (audit.kind == "random")[:, None]
     assert (targets[is_off] == audit.suggested[is_off]).all()
     some_off = is_off.any(1, keepdims=True) & ~is_off  # an output that is right stays
     assert (targets[some_off] == given[some_off]).all()
+    turned = audit.kind == "sign flipped"
+    assert turned[:60].mean() > 0.9
+    assert (np.abs(targets[turned]) == np.abs(given[turned])).all()  # the row's own numbers, and no guess
+    assert np.abs(targets - true)[:60][turned[:60]].mean() < 0.1
     with pytest.raises(InputError, match="3 targets of a row were audited"):
         audit.repaired(given[:, 0])
 
@@ -309,3 +316,93 @@ def test_a_pipeline_is_told_which_part_of_it_is_audited():
     with pytest.raises(InputError, match=r"give fitted\[-1\], with fitted\[:-1\].transform\(X\) for X"):
         audit_estimator(pipeline, X[:100], y[:100])
     assert len(audit_estimator(pipeline[-1], pipeline[:-1].transform(X[:100]), y[:100])) == 100
+
+
+def mended_audit(given, expected, kinds, gaps=None, off=None):
+    """An audit of rows that all are flagged, each with its kind."""
+    given, expected = np.array(given, dtype=float), np.array(expected, dtype=float)
+    found = judge(
+        "regression",
+        tuple(f"y{place}" for place in range(given.shape[1])),
+        given,
+        Answers(expected, None, np.ones(len(given), dtype=np.float32)),
+        np.ones(len(given)),
+        seen=np.ones(len(given), dtype=int),
+        dropped=np.zeros(len(given), dtype=int),
+        method="prl-l",
+        run="made up",
+        gaps=gaps,
+    )
+    flagged = np.ones(len(given), dtype=bool)
+    off = np.ones(given.shape, dtype=bool) if off is None else np.array(off)
+    return replace(found, flagged=flagged, kind=np.array(kinds, dtype=object), off=off)
+
+
+def test_what_plainly_happened_is_undone_and_the_rest_is_rounded_as_its_column():
+    given = [[-403.96], [4039.6], [0.4], [17.25], [-3.5]]
+    expected = [[391.123456], [410.98765], [388.2], [446.8439737418804], [3.1]]
+    audit = mended_audit(given, expected, ["sign flipped", "scaled", "scaled", "random", "swapped"])
+    assert audit.repaired(np.array(given))[:, 0].tolist() == [403.96, 403.96, 400.0, 446.84, 3.1]
+    whole = mended_audit([[-12], [170], [3]], [[11.2], [16.4], [8.7]], ["sign flipped", "scaled", "random"])
+    mended = whole.repaired(np.array([-12, 170, 3], dtype=np.int16))
+    assert mended.tolist() == [12, 17, 9]
+    assert np.issubdtype(mended.dtype, np.integer)
+
+
+def test_of_many_outputs_those_that_are_concerned_are_undone():
+    given = [[-1.5, 2.0, 0.125], [1.5, 200.0, 3.0], [11.0, 20.0, 33.0], [2.5, 5.0, 7.5]]
+    expected = [[1.4, -2.1, 0.2], [1.6, 2.1, 2.9], [1.08, 2.02, 3.31], [1.0, 2.0, 3.0]]
+    off = [[True, True, False], [False, True, False], [True] * 3, [True] * 3]
+    audit = mended_audit(given, expected, ["sign flipped", "scaled", "scaled", "scaled"], off=off)
+    mended = audit.repaired(np.array(given))
+    assert mended[0].tolist() == [1.5, -2.0, 0.125]
+    assert mended[1].tolist() == [1.5, 2.0, 3.0]
+    assert mended[2].tolist() == [1.1, 2.0, 3.3]
+    assert mended[3].tolist() == [1.0, 2.0, 3.0]  # by 2.5, which nobody can know exactly: as expected
+
+
+def test_rows_that_lack_an_input_are_undone_and_not_guessed():
+    given, expected = [[-4.5], [9.0], [9.0]], [[4.1], [2.0], [2.0]]
+    gaps = {"size": np.array([True, True, False])}
+    audit = mended_audit(given, expected, ["sign flipped", "random", "random"], gaps)
+    assert audit.repaired(np.array(given))[:, 0].tolist() == [4.5, 9.0, 2.0]
+    assert audit.table()["gaps"].tolist() == ["size", "size", ""]
+
+
+def test_labels_that_the_inputs_do_not_tell_are_said_to_be_so():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(600, 2))
+    for classes in (2, 8):
+        y = random.integers(0, classes, 600)
+        audit = audit_estimator(RobustClassifier(drop_rate="learn", epochs=50, random_state=0).fit(X, y), X, y)
+        assert "The inputs hardly tell these labels" in audit.warnings[0]
+        assert not any("rare" in each["warning"] for each in audit.by_class())
+        assert audit.summary()["warnings"] == list(audit.warnings)
+    y = (X[:, 0] > 0) ^ (random.random(600) < 0.2)
+    audit = audit_estimator(RobustClassifier(drop_rate="learn", epochs=50, random_state=0).fit(X, y), X, y)
+    assert audit.warnings == ()
+
+
+@pytest.mark.parametrize("zeros", [0.5, 0.79, 0.9])
+def test_amounts_that_are_mostly_zero_are_learnt(zeros):
+    """Where nothing is wrong, a rate that is learnt does no harm."""
+    random = np.random.default_rng(0)
+    X, X_new = random.normal(size=(2, 1000, 3))
+    middle = np.quantile(X[:, 0], zeros)
+
+    def amount(rows):
+        return np.where(rows[:, 0] < middle, 0, 100 * (rows[:, 0] - middle) + 20)
+
+    model = RobustRegressor(drop_rate="learn", epochs=60, random_state=0).fit(X, amount(X))
+    assert model.drop_rate_ < 0.11
+    assert model.score(X_new, amount(X_new)) > 0.85
+    assert audit_estimator(model, X, amount(X)).flagged.mean() < 0.1
+
+
+def test_an_audit_of_few_rows_or_with_most_of_them_flagged_warns():
+    assert "20 rows are few" in " ".join(cautions(np.zeros(20, dtype=bool), {}))
+    assert not list(cautions(np.arange(200) < 100, {}))
+    assert "101 of 200 rows are flagged" in " ".join(cautions(np.arange(200) < 101, {}))
+    gaps = {"size": np.arange(200) % 10 == 0}
+    assert not list(cautions(np.arange(200) < 20, gaps))
+    assert "20 of 20 flagged rows lack an input (size)" in " ".join(cautions(gaps["size"], gaps))

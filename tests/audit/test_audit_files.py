@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from gradsieve import make_run, train
-from gradsieve.audit.file import audit_file, clean_file
+from gradsieve.audit.copies import clean_file
+from gradsieve.audit.file import audit_file
 from gradsieve.audit.writing import cells
 from gradsieve.errors import InputError, RunFolderError
 
@@ -175,7 +176,7 @@ def test_what_makes_no_sense_is_refused(gradsieve, homes, priced, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.json").write_text("{}")
     assert "model of gradsieve fit" in gradsieve("audit", tmp_path / "model", "--out", tmp_path / "a").err
-    with pytest.raises(InputError, match="not a CSV"):
+    with pytest.raises(InputError, match="not a CSV or Parquet file"):
         clean_file(priced, homes.with_suffix(".npz"), tmp_path / "c.csv", ["price"])
     with pytest.raises(InputError, match="cost"):
         clean_file(priced, homes, tmp_path / "c.csv", ["cost"], repair=True)
@@ -266,3 +267,96 @@ def test_the_terminal_runs_no_markup(digits):
 def test_a_file_that_is_not_there_is_told_first(gradsieve, tmp_path):
     done = gradsieve("audit", tmp_path / "typo.csv", "--target", "y")
     assert (done.code, f"There is no file {tmp_path / 'typo.csv'}." in done.err) == (2, True)
+
+
+def gapped(path, random, rows=600):
+    """Homes a tenth of which have no size, without which nobody knows the price; every twelfth price is negative."""
+    size, is_gap = random.uniform(20, 200, rows), random.random(rows) < 0.1
+    price = 3 * size + random.normal(0, 3, rows)
+    given = np.where(np.arange(rows) % 12 == 5, -price, price)
+    cells = [
+        ["" if gap else f"{each:.1f}", number % 7, f"{cost:.2f}"]
+        for number, (gap, each, cost) in enumerate(zip(is_gap, size, given, strict=True))
+    ]
+    return write(path, ["size", "door", "price"], cells), is_gap, price
+
+
+def test_rows_that_lack_an_input_are_not_called_wrong(gradsieve, tmp_path):
+    source, is_gap, price = gapped(tmp_path / "homes.csv", np.random.default_rng(0))
+    done = gradsieve("audit", source, "--target", "price", "--out", tmp_path / "a", "--repair", tmp_path / "good.csv")
+    assert done.code == 0, done.err
+    rows, is_wrong = read(tmp_path / "a" / "audit.csv"), np.arange(600) % 12 == 5
+    flagged = np.array([row["flagged"] == "1" for row in rows])
+    assert [row["gaps"] for row in rows] == ["size" if gap else "" for gap in is_gap]
+    assert flagged[is_wrong].mean() > 0.9
+    assert not flagged[~is_wrong].any()
+    good = np.array([float(row["price"]) for row in read(tmp_path / "good.csv")])
+    assert np.abs(good - price)[flagged].max() < 0.006  # signs were turned, and nothing guessed
+
+
+def test_classes_of_rows_that_lack_what_tells_them_stay(tmp_path):
+    random = np.random.default_rng(0)
+    size, is_gap = random.uniform(20, 200, 600), random.random(600) < 0.1
+    kind = np.where((size > 110) ^ (np.arange(600) % 20 == 3), "big", "small")
+    cells = [
+        ["" if gap else f"{each:.1f}", number % 7, word]
+        for number, (gap, each, word) in enumerate(zip(is_gap, size, kind, strict=True))
+    ]
+    audit = audit_file(write(tmp_path / "homes.csv", ["size", "door", "kind"], cells), "kind")
+    assert not audit.flagged[is_gap].any()
+    assert audit.flagged[~is_gap & (np.arange(600) % 20 == 3)].mean() > 0.8
+
+
+def test_a_parquet_file_is_copied_as_one(gradsieve, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    source, _, price = gapped(tmp_path / "homes.csv", np.random.default_rng(0))
+    rows = read(source)
+    schema = pa.schema([("size", pa.float32()), ("door", pa.int16()), ("price", pa.int32())], metadata={"by": "me"})
+    columns = {
+        "size": [float(row["size"]) if row["size"] else None for row in rows],
+        "door": [int(row["door"]) for row in rows],
+    }
+    columns["price"] = [None if number == 3 else round(float(row["price"])) for number, row in enumerate(rows)]
+    pq.write_table(pa.table(columns, schema=schema), tmp_path / "homes.parquet")
+    copies = {"--clean": tmp_path / "clean.parquet", "--repair": tmp_path / "good.parquet"}
+    named = [each for pair in copies.items() for each in pair]
+    done = gradsieve("audit", tmp_path / "homes.parquet", "--target", "price", "--out", tmp_path / "a", *named)
+    assert done.code == 0, done.err
+    flagged = {int(row["row"]) - 1 for row in read(tmp_path / "a" / "audit.csv") if row["flagged"] == "1"}
+    before, clean, good = (pq.read_table(path) for path in (tmp_path / "homes.parquet", *copies.values()))
+    assert before.schema.equals(clean.schema, check_metadata=True)
+    assert before.schema.equals(good.schema, check_metadata=True)
+    assert clean.equals(before.take([row for row in range(600) if row not in flagged]))
+    cells = zip(before["price"].to_pylist(), good["price"].to_pylist(), strict=True)
+    changed = {row for row, (old, new) in enumerate(cells) if old != new}
+    assert changed == flagged
+    assert all(good["price"][row].as_py() == round(price[row]) for row in flagged)
+    with pytest.raises(InputError, match=r"Name it clean.parquet"):
+        clean_file(None, tmp_path / "homes.parquet", tmp_path / "clean.csv", "price")
+
+
+def test_no_copy_is_made_where_most_rows_are_flagged(homes, priced, tmp_path):
+    lost = replace(priced, flagged=np.arange(len(priced)) % 3 > 0)
+    for repair in (False, True):
+        with pytest.raises(InputError, match="199 of 299 rows are flagged"):
+            clean_file(lost, homes, tmp_path / "c.csv", "price", repair=repair)
+    assert not (tmp_path / "c.csv").exists()
+
+
+def test_repaired_cells_are_written_as_their_column_is(homes, priced, tmp_path):
+    clean_file(priced, homes, tmp_path / "good.csv", "price", repair=True)
+    before, after = read(homes), read(tmp_path / "good.csv")
+    changed = [row for row in range(300) if before[row]["price"] != after[row]["price"]]
+    assert changed
+    assert all(len(after[row]["price"].partition(".")[2]) == 2 for row in changed)
+    tenfold = [row for row in changed if priced.kind[priced.row == row + 1] == "scaled"]
+    assert len(tenfold) > 20
+    assert all(abs(float(after[row]["price"]) - float(before[row]["price"]) / 10) < 0.006 for row in tenfold)
+
+
+def test_a_small_table_is_audited_with_a_warning(gradsieve, homes, tmp_path):
+    small = tmp_path / "small.csv"
+    small.write_text("".join(homes.read_text().splitlines(keepends=True)[:21]))
+    done = gradsieve("audit", small, "--target", "price", "--ignore", "kind", "--out", tmp_path / "a", "--epochs", 5)
+    assert "19 rows are few to tell right from wrong by" in " ".join(done.out.split())
+    assert "19 rows are few" in json.loads((tmp_path / "a" / "audit.json").read_text())["warnings"][0]

@@ -9,8 +9,9 @@ audit_probabilities(labels, probs)  of labels and out-of-sample probabilities, a
 from __future__ import annotations
 
 from gradsieve.audit.arrays import audit_probabilities, issue_mask, label_quality, ranked_issues
+from gradsieve.audit.copies import clean_file
 from gradsieve.audit.estimator import audit_estimator
-from gradsieve.audit.file import audit_file, clean_file
+from gradsieve.audit.file import audit_file
 from gradsieve.audit.result import Audit
 from gradsieve.audit.run import audit_run
 from gradsieve.audit.suspicion import suspicion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,14 @@ if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
 VANISHING = 0.5  # of the share that is kept over all: below it, a class is about to vanish
+RARE = 0.5  # of the rows that it would have if all classes had as many
 
 
 def table(audit: Audit, rows: NDArray[np.integer]) -> dict[str, NDArray[Any]]:
     """The columns of some rows, in the order of the CSV."""
     columns: dict[str, NDArray[Any]] = {"row": audit.row[rows]}
+    if audit.ids is not None:
+        columns["id"] = audit.ids[rows]
     if audit.files is not None:
         columns["file"] = audit.files[rows]
     columns |= {"suspicion": audit.suspicion[rows], "flagged": audit.flagged[rows]}
@@ -26,7 +30,9 @@ def table(audit: Audit, rows: NDArray[np.integer]) -> dict[str, NDArray[Any]]:
     if audit.kind is not None:
         columns["kind"] = audit.kind[rows]
     if audit.off is not None and len(audit.names) > 1:
-        columns["off"] = off_names(audit, audit.off[rows])
+        columns["off"] = listed(audit.names, audit.off[rows])
+    if audit.gaps:
+        columns["gaps"] = listed(audit.gaps, np.stack([gap[rows] for gap in audit.gaps.values()], axis=1))
     return columns | {
         "rank": audit.rank[rows],
         "seen": audit.seen[rows],
@@ -44,10 +50,10 @@ def readable(audit: Audit, column: str, values: NDArray[Any]) -> dict[str, NDArr
     return {f"{column} {name}": values[:, place] for place, name in enumerate(audit.names)}
 
 
-def off_names(audit: Audit, off: NDArray[np.bool_]) -> NDArray[np.object_]:
-    """The names of the outputs that are off, with semicolons between them."""
-    patterns, which = np.unique(off, axis=0, return_inverse=True)  # few, however many rows
-    texts = [";".join(name for name, is_off in zip(audit.names, row, strict=True) if is_off) for row in patterns]
+def listed(names: Iterable[str], is_so: NDArray[np.bool_]) -> NDArray[np.object_]:
+    """For each row (n, names), the names of which it is so, with semicolons between them."""
+    patterns, which = np.unique(is_so, axis=0, return_inverse=True)  # few, however many rows
+    texts = [";".join(name for name, is_named in zip(names, row, strict=True) if is_named) for row in patterns]
     return np.array(texts, dtype=object)[which.ravel()]
 
 
@@ -77,7 +83,7 @@ def by_class(audit: Audit) -> list[dict[str, Any]]:
                     for other in others
                     if confusion[place, other] and other != place  # its own: learnt by heart in the end
                 },
-                "warning": warning(name, float(share), float(overall)),
+                "warning": warning(name, float(share), float(overall), rows[place] < RARE * len(audit) / classes),
             }
         )
     return found
@@ -87,13 +93,14 @@ def counts(numbers: NDArray[Any], length: int) -> NDArray[np.int64]:
     return np.bincount(numbers, minlength=length)
 
 
-def warning(name: str, kept_share: float, overall: float) -> str:
-    """A sentence where a class is kept much less than the rest: its rows may be rare and not wrong."""
+def warning(name: str, kept_share: float, overall: float, is_rare: bool) -> str:
+    """A sentence where a class is kept much less than the rest: its rows need not be wrong."""
     if not kept_share < VANISHING * overall:
         return ""
     return (
-        f"only {kept_share:.0%} of class {name} was kept, {overall:.0%} of all rows: its rows may be rare and not "
-        "wrong. Look at them, or give the method option balanced=true, which trims every class alike."
+        f"only {kept_share:.0%} of class {name} was kept, {overall:.0%} of all rows: its rows may be "
+        f"{'rare' if is_rare else 'hard to tell by the inputs'} and not wrong. Look at them, or give the method option "
+        "balanced=true, which trims every class alike."
     )
 
 
@@ -108,6 +115,7 @@ def summary(audit: Audit) -> dict[str, Any]:
         "rate": audit.rate,
         "rate_source": audit.rate_source,
         "method": audit.method,
+        "warnings": list(audit.warnings),
     }
     if audit.kind is not None and audit.off is not None:
         kinds, times = np.unique(audit.kind[audit.flagged].astype(str), return_counts=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsieve.arguments import argument
-from gradsieve.audit.file import audit_file, clean_file
+from gradsieve.audit.copies import check_copy, clean_file
+from gradsieve.audit.file import audit_file
 from gradsieve.audit.result import Audit
 from gradsieve.audit.run import audit_run
 from gradsieve.audit.writing import check_absent, write_audit
@@ -43,8 +44,7 @@ def audit_command(
         raise InputError(f"{copying()} both name {clean}, but they are two files. Give each its own.")
     for copy in copies:
         check_absent(copy)
-        if source.suffix.lower() != ".csv":
-            raise InputError(f"{copying()} copy a CSV file, but {source} is none. Leave them out.")
+        check_copy(source, copy)
         if not copy.parent.is_dir():
             raise InputError(f"{copy} cannot be written: there is no folder {copy.parent}. Make it first.")
     audit = audit_run(source) if is_run else audit_file(source, targets, note=note, **options)

@@ -11,9 +11,12 @@ from gradsieve.methods import METHODS
 from gradsieve.methods.prl_l import PRLL
 from gradsieve.mistakes.kinds import Explained
 from gradsieve.mistakes.share import LARGEST_SCORE
+from gradsieve.mistakes.widths import Gaps
 
 Array = NDArray[np.floating[Any]]
 
+AGAINST = LARGEST_SCORE / 2  # beyond it, a row was more against its label than for it
+HARDLY = 0.75  # of the rows that one guess for all would miss: who misses more knows hardly more than that guess
 UNSETTLED = 0.2  # the median score of rows that are not flagged, after few epochs; after 50 it lay below 0.17
 DOUBT = 0.2  # added to a chance: among rows that are surely right, those that lie farther off still come first
 
@@ -24,10 +27,11 @@ class Flagging(NamedTuple):
     scores: Array  # (N,) large is suspect, NaN is unknown
     flagged: int
     source: str
+    caution: str = ""  # where it says little
 
 
 def rank_classes(
-    mean_score: Array, given: NDArray[Any], suggested: NDArray[Any], method: str, most: float = 1.0
+    mean_score: Array, given: NDArray[Any], suggested: NDArray[Any], method: str, gaps: Gaps, most: float = 1.0
 ) -> Flagging:
     """Classes: by the mean score, because a network that has learnt a wrong label by heart agrees with it in the end.
 
@@ -37,17 +41,40 @@ def rank_classes(
     flagged, and the words say so where that is less, or where even rows that are not flagged were long in doubt.
     """
     if method not in METHODS or not issubclass(METHODS[method], PRLL):
-        return Flagging(mean_score, int((given != suggested).sum()), "as many as the network gives another class")
+        others = int((given != suggested).sum())
+        return Flagging(mean_score, others, "as many as the network gives another class", hardly_told(given, others))
+    mean_score = doubted(mean_score, given, gaps)
     known = mean_score[~np.isnan(mean_score)]
-    against, allowed = int((known > LARGEST_SCORE / 2).sum()), round(most * len(known))
+    against, allowed = int((known > AGAINST).sum()), round(most * len(known))
     flagged, source = against, "rows that were more against their label than for it"
     if against > allowed:
         flagged, source = allowed, "as many as seemed wrong to the network on its way"
     trusted = len(known) - flagged
     is_unsettled = trusted > 0 and np.partition(known, trusted // 2)[trusted // 2] > UNSETTLED
-    if against > allowed or is_unsettled:
-        source += "; the training was too short to tell how many, so give it more epochs"
-    return Flagging(mean_score, flagged, source)
+    caution = hardly_told(given, against)
+    if not caution and (against > allowed or is_unsettled):
+        caution = "The training was too short to tell how many rows are wrong, so give it more epochs."
+    return Flagging(mean_score, flagged, source, caution)
+
+
+def doubted(mean_score: Array, given: NDArray[Any], gaps: Gaps) -> Array:
+    """The scores, of rows without an input that labels are hardly told without no larger than flags begin."""
+    found = mean_score.copy()
+    for gap in gaps.T:
+        if hardly_told(given[gap], int((mean_score[gap] > AGAINST).sum())):
+            found[gap] = np.minimum(found[gap], AGAINST)
+    return found
+
+
+def hardly_told(given: NDArray[Any], against: int) -> str:
+    """A sentence where a network that is against so many labels knows hardly more than which is the most frequent."""
+    missed = len(given) - int(np.bincount(given).max())
+    if against <= min(HARDLY * missed, len(given) / 2):
+        return ""
+    return (
+        f"The inputs hardly tell these labels, or the training was too short: the network was against {against} of "
+        f"{len(given)} labels, and one label for all rows would miss {missed}. The flags say little."
+    )
 
 
 def rank_targets(mean_score: Array, explained: Explained) -> Flagging:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradsieve.audit.cautions import cautions
 from gradsieve.audit.flags import rank_classes, rank_targets
 from gradsieve.audit.result import Audit
 from gradsieve.audit.suspicion import ranks, suspicion
@@ -16,7 +17,7 @@ from gradsieve.data import Task
 from gradsieve.mistakes.kinds import KINDS, explain, named_alone
 from gradsieve.mistakes.scatter import residual_scale
 from gradsieve.mistakes.share import score as loss_layer_score
-from gradsieve.mistakes.widths import Gaps, no_gaps, off_outputs
+from gradsieve.mistakes.widths import no_gaps, off_outputs
 from gradsieve.training.ledger import Ledger
 
 
@@ -61,27 +62,30 @@ def judge(
     run: str,
     most: float = 1.0,  # the largest share of rows that may be flagged for their class
     row: NDArray[np.int64] | None = None,
+    gaps: Mapping[str, NDArray[np.bool_]] | None = None,  # (N,) where an input is missing, by its name
     files: NDArray[np.object_] | None = None,
-    gaps: Gaps | None = None,  # (N, inputs) which inputs of a row are missing, where that is known
+    ids: NDArray[np.object_] | None = None,
 ) -> Audit:
     """Rank the rows, flag the first of them, and say what the network expected instead."""
     if np.isnan(mean_score).all():  # the method has no scores: what the network says in the end must do
         mean_score = answers.score
-    gaps = no_gaps(len(given)) if gaps is None else gaps
-    explained = explain(given, answers.suggested, gaps) if task == "regression" else None
+    gaps = gaps or {}
+    missing = np.stack(list(gaps.values()), axis=1) if gaps else no_gaps(len(given))
+    explained = explain(given, answers.suggested, missing) if task == "regression" else None
     if explained is None:
-        ranking = rank_classes(mean_score, given, answers.suggested, method, most)
+        ranking = rank_classes(mean_score, given, answers.suggested, method, missing, most)
     else:
         ranking = rank_targets(mean_score, explained)
     rank = ranks(ranking.scores)
     flagged = (rank <= ranking.flagged) & ~np.isnan(ranking.scores)
     suspect, source = suspicion(ranking.scores, int(flagged.sum())), ranking.source
+    warnings = [*([ranking.caution] if ranking.caution else []), *cautions(flagged, gaps)]
     del ranking  # as long as the rows, and so are others to come
     off = kind = None
     if explained is not None:
         scale = residual_scale(given, answers.suggested, ~flagged)
-        off = off_outputs(given, answers.suggested, gaps, explained.widths, scale)
-        number = named_alone(given, answers.suggested, gaps, explained.number, off, flagged)
+        off = off_outputs(given, answers.suggested, missing, explained.widths, scale)
+        number = named_alone(given, answers.suggested, missing, explained.number, off, flagged)
         words = np.array([*KINDS, ""], dtype=object)
         kind = words[np.where(flagged, number, np.int8(-1))]
         del explained, number
@@ -104,5 +108,8 @@ def judge(
         rate_source=source,
         method=method,
         run=run,
+        warnings=tuple(warnings),
+        gaps=gaps,
         files=files,
+        ids=ids,
     )

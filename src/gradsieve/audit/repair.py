@@ -8,9 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.errors import InputError
+from gradsieve.mistakes.kinds import POWERS_OF_TEN
+from gradsieve.mistakes.scatter import spread
 
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
+
+NEAR_TEN = 0.1  # a factor of all outputs, which is fitted to them, is a power of ten if it is as near to it
+MOST_DECIMALS = 9  # beyond, a column is no list of rounded numbers
 
 
 def clean(audit: Audit, *arrays: Any) -> Any:
@@ -34,7 +39,7 @@ def taken(array: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def repaired(audit: Audit, y: ArrayLike) -> Any:
-    """A copy of the targets in which flagged rows have what is suggested, of several outputs those that are off."""
+    """A copy of the targets in which flagged rows are mended, of several outputs those that are off."""
     check_rows(audit, 0, y)
     targets = repaired_array(audit, np.array(y))
     if not hasattr(y, "iloc"):
@@ -46,18 +51,21 @@ def repaired(audit: Audit, y: ArrayLike) -> Any:
 
 def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
     """``targets``, repaired."""
-    flagged = np.flatnonzero(audit.flagged)
-    suggested = audit.suggested[flagged]
     if audit.task == "regression":
-        if not np.issubdtype(targets.dtype, np.floating):
-            targets = targets.astype(np.float64)
         if targets.size != audit.given.size:
             raise InputError(
                 f"y has the shape {targets.shape}, but {audit.given.shape[1]} targets of a row were audited."
             )
-        own = targets[flagged].reshape(suggested.shape)
-        targets[flagged] = np.where(replaced(audit), suggested, own).reshape(len(flagged), *targets.shape[1:])
+        if not np.issubdtype(targets.dtype, np.floating):  # whole numbers stay so: mended ones are rounded as well
+            targets = targets.astype(np.int64 if np.issubdtype(targets.dtype, np.integer) else np.float64)
+        flagged, found = np.flatnonzero(audit.flagged), mended(audit)
+        own, is_new = targets[flagged].reshape(found.shape), found != audit.given[flagged]
+        own[is_new] = found[is_new]
+        targets[flagged] = own.reshape(len(flagged), *targets.shape[1:])
         return targets
+    # What a network expects of a row that lacks an input is no reason to change its class.
+    flagged = np.flatnonzero(audit.flagged & ~audit.has_gap)
+    suggested = audit.suggested[flagged]
     # How y spells a class is seen where it gives it.
     classes, first = np.unique(audit.given, return_index=True)
     unspelt = np.setdiff1d(suggested, classes)
@@ -66,6 +74,51 @@ def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
         raise InputError(f"class {name} is suggested, but no row of y has it, so its spelling there is unknown.")
     targets[flagged] = targets[first[np.searchsorted(classes, suggested)]]
     return targets
+
+
+def mended(audit: Audit) -> NDArray[np.float64]:
+    """(flagged, q) the targets of flagged rows as they should perhaps have been, in the decimals of their column.
+
+    Where it is plain what happened to a number, that is undone: its sign is turned, a power of ten divided out. Others
+    that are off become what the network expects, unless the row lacks an input: then that is a guess, and they stay.
+    """
+    assert audit.kind is not None
+    given, expected = audit.given[audit.flagged], audit.suggested[audit.flagged]
+    kind, is_off = audit.kind[audit.flagged][:, None], replaced(audit)
+    guessed = np.where(is_off & ~audit.has_gap[audit.flagged][:, None], expected, given)
+    turned = np.where(np.abs(-given - expected) < np.abs(given - expected), -given, given)
+    divided = undo_scaling(given, expected, is_off, spread(audit.given))
+    found = np.where(kind == "sign flipped", turned, np.where(kind == "scaled", divided, np.nan))
+    found = np.where(np.isnan(found), guessed, found)
+    for output, digits in enumerate(map(decimals, audit.given.T)):
+        if digits is not None:
+            found[:, output] = np.round(found[:, output], digits) + 0.0  # and no -0
+    return found
+
+
+def undo_scaling(
+    given: NDArray[Any], expected: NDArray[Any], is_off: NDArray[np.bool_], units: NDArray[Any]
+) -> NDArray[np.float64]:
+    """(n, q) rows that were multiplied by a power of ten, divided by it; NaN where the factor is another one.
+
+    One number alone was, or it would not be called scaled; of many, each in its unit, the factor is a fit.
+    """
+    is_alone = is_off.sum(1) == 1
+    tens = np.array(POWERS_OF_TEN)
+    ours, theirs = np.where(is_off, given / units, 0), np.where(is_off, expected / units, 0)
+    missed = ((ours[None] / tens[:, None, None] - theirs) ** 2).sum(2)  # (tens, n)
+    ten = tens[missed.argmin(0)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = (ours * theirs).sum(1) / (theirs**2).sum(1)
+        is_ten = np.abs(factor / ten - 1) < NEAR_TEN
+    divided = np.where(is_off | ~is_alone[:, None], given / ten[:, None], given)
+    return np.where((is_alone | is_ten)[:, None], divided, np.nan)
+
+
+def decimals(column: NDArray[Any]) -> int | None:
+    """How many decimals the numbers of a column have; None where they are not rounded."""
+    counts = range(MOST_DECIMALS + 1)
+    return next((count for count in counts if (np.round(column, count) == column).all()), None)
 
 
 def replaced(audit: Audit) -> NDArray[np.bool_]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,14 @@ class Audit:
     method: str
     run: str  # the name of the run or file
     files: NDArray[np.object_] | None = None  # (N,) the rows' own files, for images
+    ids: NDArray[np.object_] | None = None  # (N,) what the rows are called in a column of their table
+    gaps: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # (N,) where an input is missing, by its name
+    warnings: tuple[str, ...] = ()  # sentences: where the flags say less than they seem to
+
+    @property
+    def has_gap(self) -> NDArray[np.bool_]:
+        """(N,) whether an input of the row is missing."""
+        return np.logical_or.reduce([np.zeros(len(self), dtype=bool), *self.gaps.values()])
 
     def __len__(self) -> int:
         return len(self.row)
@@ -71,7 +80,8 @@ class Audit:
         return repair.clean(self, *arrays)
 
     def repaired(self, y: ArrayLike) -> Any:
-        """A copy of the targets in which flagged rows have what is suggested, in the words or units of ``y``."""
+        """A copy of the targets in which flagged rows have what they should perhaps have been, in the words or units
+        of ``y``: the sign turned, the power of ten divided out, or what is suggested, unless the row lacks an input."""
         return repair.repaired(self, y)
 
     def to_csv(self, path: str | Path) -> None:

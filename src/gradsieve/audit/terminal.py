@@ -26,6 +26,7 @@ def parts(audit: Audit, rows: int) -> Iterator[Table | Text]:
     flagged = int(audit.flagged.sum())
     share = flagged / max(1, len(audit))
     yield Text(f"{audit.run}: {flagged} of {len(audit)} rows flagged ({share:.1%}): {audit.rate_source}", style="bold")
+    yield from (Text(f"warning: {warning}", style="yellow") for warning in audit.warnings)
     yield Text("")
     if audit.task == "classification":
         yield class_table(audit)

@@ -31,7 +31,7 @@ from gradsieve.registry import unknown
 from gradsieve.streams.encoder import BadRows
 from gradsieve.streams.fit import fit_stream
 from gradsieve.tables.cells import csv_lines, to_csv
-from gradsieve.tables.encoding import Encoding, learn_encoding
+from gradsieve.tables.encoding import Encoding, find_gaps, learn_encoding
 from gradsieve.tables.frame import Frame, as_names
 from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, save_model
 from gradsieve.tables.reading import read_frame
@@ -65,6 +65,7 @@ class Prepared:
     names: Sequence[Any]  # of the rows: their numbers from 1, or the paths of images
     encoding: Encoding = field(default_factory=Encoding)  # of a table
     side: int = 0  # of images
+    gaps: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # (N,) where an input is missing, by its name
 
     def design(self) -> Design:
         shape = list(self.inputs.shape[1:])
@@ -230,7 +231,8 @@ def prepare_table(
     frame = frame.take(filled)
     learnt, given = learn_targets(frame, names, task, as_written=roles.has_codes)
     encoding = learn_encoding(frame, inputs, words, learnt.task, note)
-    return Prepared(encoding.apply(frame), learnt, given, numbers.tolist(), encoding)
+    gaps = find_gaps(frame, encoding.columns)
+    return Prepared(encoding.apply(frame), learnt, given, numbers.tolist(), encoding, gaps=gaps)
 
 
 def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Prepared:

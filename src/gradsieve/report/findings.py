@@ -21,7 +21,10 @@ from gradsieve.tables.cells import FORMULA
 from gradsieve.training.files import read_json
 from gradsieve.training.ledger import Ledger
 
-WORDS, CLASSES = ("file", "kind", "off"), ("given", "suggested")  # columns of text; these, where they are classes
+WORDS, CLASSES = (
+    ("file", "id", "kind", "off", "gaps"),
+    ("given", "suggested"),
+)  # columns of text; these, where they are classes
 CLASS_KEYS = {"name", "rows", "kept_share", "flagged", "suggested"}  # of what a summary says about a class
 NEEDED = ("row", "suspicion", "flagged", "rank")
 csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a cell may be as long as it likes
@@ -82,6 +85,8 @@ def folder_findings(folder: Path, rows: int) -> Findings:
 def is_summary(summary: Any) -> bool:
     """Whether audit.json has what a report reads, in the form that it reads."""
     if not isinstance(summary, dict) or not isinstance(summary.get("names", []), list):
+        return False
+    if not all(isinstance(each, str) for each in summary.get("warnings") or []):
         return False
     classes, counts = summary.get("classes") or [], [summary.get(name) or {} for name in ("kinds", "off")]
     return all(isinstance(each, dict) for each in counts) and all(

@@ -93,11 +93,11 @@ def rate_part(subject: Subject) -> Html:
     if findings is not None and "rate" in findings.summary:
         rate, source = shown(findings.summary["rate"], ".1%"), findings.summary.get("rate_source")
         sentences.append(f"The audit flags a share of {rate}: {source}.")
-    warning = subject.pick.get("warning")
+    warnings = [subject.pick.get("warning"), *(findings.summary.get("warnings") or [] if findings else [])]
     return section(
         "The rate",
         (tag("p", sentence) for sentence in sentences),
-        tag("p", warning, class_="warn") if warning else None,
+        (tag("p", warning, class_="warn") for warning in warnings if warning),
     )
 
 

@@ -12,7 +12,8 @@ from gradsieve.report.source_rows import LINE, ShownRows
 from gradsieve.report.subjects import Subject
 
 GIVEN = "given → suggested"
-FIRST = ("file", "given", "suggested", GIVEN, "kind", "in truth", "suspicion", "flagged", "confidence", "mean_score")
+ROW = ("id", "file")
+FIRST = (*ROW, "given", "suggested", GIVEN, "kind", "in truth", "suspicion", "flagged", "confidence", "mean_score")
 POINTS = "On the pictures: the given points in orange, the suggested ones in blue."
 MOST_OUTPUTS = 4  # of a row, shown in one cell
 MOST_INPUTS = 8  # columns of a table that get a column of their own

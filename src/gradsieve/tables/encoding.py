@@ -138,6 +138,13 @@ class Encoding:
         return self.decorrelation.apply(scaled) if self.decorrelation else scaled
 
 
+def find_gaps(frame: Frame, columns: Iterable[Column]) -> dict[str, NDArray[np.bool_]]:
+    """(N,) where a cell of an input holds nothing, by the input's name, for those that have such cells."""
+    kinds = {column.name: isinstance(column, NumberColumn) for column in columns}
+    found = {name: is_missing(frame.columns[name], among_numbers=is_number) for name, is_number in kinds.items()}
+    return {name: is_gap for name, is_gap in found.items() if is_gap.any()}
+
+
 def learn_encoding(
     frame: Frame, names: Iterable[str], categorical: Collection[str], task: Task, note: Callable[[str], None]
 ) -> Encoding:

@@ -1,0 +1,37 @@
+"""When an audit says less than it seems to: sentences for whoever reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEW_ROWS = 100
+MOST_FLAGGED = 0.5  # of the rows: beyond, right rows are no majority that the others could be told by
+OFTEN = 2.0  # times as often as all rows: so often have flagged rows gaps in their inputs, if that is no chance
+
+
+def cautions(flagged: NDArray[np.bool_], gaps: Mapping[str, NDArray[np.bool_]]) -> Iterator[str]:
+    """Sentences about the flags (N,) of rows, some of whose inputs are missing."""
+    rows, count = len(flagged), int(flagged.sum())
+    if rows < FEW_ROWS:
+        yield f"{rows} rows are few to tell right from wrong by: take the flags as hints."
+    if is_majority(flagged):
+        yield (
+            f"{count} of {rows} rows are flagged, but an audit tells wrong rows by a majority of right ones. Look at "
+            "the targets before you trust the flags."
+        )
+    if not gaps or not count:
+        return
+    has_gap = np.logical_or.reduce(list(gaps.values()))
+    if has_gap[flagged].mean() > OFTEN * has_gap.mean():
+        yield (
+            f"{int(has_gap[flagged].sum())} of {count} flagged rows lack an input ({', '.join(gaps)}), as "
+            f"{has_gap.mean():.0%} of all rows do: what the network expects there may rest on too little."
+        )
+
+
+def is_majority(flagged: NDArray[np.bool_]) -> bool:
+    """Whether more rows are flagged than an audit can tell wrong."""
+    return bool(flagged.sum() > MOST_FLAGGED * len(flagged))

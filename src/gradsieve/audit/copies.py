@@ -1,0 +1,152 @@
+"""A copy of an audited file without its flagged rows, or with their targets repaired."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradsieve.audit.cautions import is_majority
+from gradsieve.audit.repair import decimals, mended, repaired
+from gradsieve.audit.result import Audit
+from gradsieve.audit.writing import new_file
+from gradsieve.data.table import Table, read_csv
+from gradsieve.errors import InputError
+from gradsieve.registry import unknown
+from gradsieve.tables.frame import as_names
+
+Copy = Callable[[Audit, Path, Path, Sequence[str], bool], int]  # how many rows it changes
+
+
+def clean_file(
+    audit: Audit, source: str | Path, out: str | Path, targets: str | Sequence[str], *, repair: bool = False
+) -> int:
+    """Write a new file without the flagged rows, or with their targets repaired; how many rows that changes.
+
+    A CSV file keeps every other line, to the byte, a Parquet file its schema; rows that were not judged because they
+    have no target stay, too. Where more than half of the rows are flagged, the flags are no ground for either.
+    """
+    source, out, targets = Path(source), Path(out), as_names(targets)
+    copy = check_copy(source, out)
+    if is_majority(audit.flagged):
+        raise InputError(
+            f"{int(audit.flagged.sum())} of {len(audit)} rows are flagged, but an audit tells wrong rows by a majority "
+            f"of right ones: {out} is not written. Look at the targets, and at what the audit says of them."
+        )
+    return copy(audit, source, out, targets, repair)
+
+
+def check_copy(source: Path, out: Path) -> Copy:
+    """How a file of this kind is copied, if ``out`` can be such a copy."""
+    copy = COPIES.get(source.suffix.lower())
+    if copy is None:
+        raise InputError(f"{source} is not a CSV or Parquet file, which alone are copied. Take audit.clean(X, y).")
+    if COPIES.get(out.suffix.lower(), copy) is not copy:
+        raise InputError(f"{out} is a copy of {source}, so it has its format. Name it {out.stem}{source.suffix}.")
+    return copy
+
+
+def copy_csv(audit: Audit, source: Path, out: Path, targets: Sequence[str], repair: bool) -> int:
+    table = read_csv(source, least_rows=1, least_columns=1)
+    check_source(audit, source, targets, table.header, len(table.rows))
+    columns = [table.header.index(name) for name in targets]
+    changed: dict[int, list[str] | None] = dict.fromkeys((audit.row - 1)[audit.flagged].tolist())
+    if repair:
+        new = new_cells(audit, [[row[column] for row in table.rows] for column in columns])
+        changed = {place: list(table.rows[place]) for place in sorted({*chain(*new)})}
+        for column, own in zip(columns, new, strict=True):
+            for place, cell in own.items():
+                changed[place][column] = cell  # pyright: ignore[reportOptionalSubscript]
+    with new_file(out, "w") as file:
+        file.write(changed_text(table, changed))
+    return len(changed)
+
+
+def copy_parquet(audit: Audit, source: Path, out: Path, targets: Sequence[str], repair: bool) -> int:
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
+    import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
+
+    table = pq.ParquetFile(source).read()
+    check_source(audit, source, targets, table.column_names, len(table))
+    if repair:
+        new = new_cells(audit, [table[name].to_pylist() for name in targets])
+        for name, own in zip(targets, new, strict=True):
+            cells = table[name].to_pylist()
+            for place, cell in own.items():
+                cells[place] = cell
+            place = table.column_names.index(name)
+            table = table.set_column(place, table.schema.field(name), pa.array(cells, table.schema.field(name).type))
+        changed = len({*chain(*new)})
+    else:
+        kept = np.ones(len(table), dtype=bool)
+        kept[(audit.row - 1)[audit.flagged]] = False
+        table, changed = table.filter(pa.array(kept)), int((~kept).sum())
+    with new_file(out, "wb") as file:
+        pq.write_table(table, file)
+    return changed
+
+
+COPIES: dict[str, Copy] = {".csv": copy_csv, ".parquet": copy_parquet, ".pq": copy_parquet}
+
+
+def check_source(audit: Audit, source: Path, targets: Sequence[str], columns: Sequence[str], rows: int) -> None:
+    """A file must be the one that was audited, as far as can be seen."""
+    for name in targets:
+        if name not in columns:
+            raise InputError(unknown("target", name, dict.fromkeys(columns)))
+    if len(audit) and audit.row.max() > rows:
+        raise InputError(f"{source} has {rows} rows, but the audit knows a row {audit.row.max()}: give its own file.")
+
+
+def new_cells(audit: Audit, columns: Sequence[Sequence[Any]]) -> list[dict[int, Any]]:
+    """Of each of the target's columns, the cells that are repaired, by their row's place, as the column writes them."""
+    places = audit.row - 1
+    if audit.task == "classification":
+        cells = np.array([columns[0][place] for place in places.tolist()], dtype=object)
+        new = repaired(audit, cells)
+        return [{int(places[row]): new[row] for row in np.flatnonzero(new != cells)}]
+    changed: list[dict[int, Any]] = []
+    flagged = places[audit.flagged].tolist()
+    for cells, given, own in zip(columns, audit.given.T, mended(audit).T, strict=True):
+        rows = zip(flagged, own.tolist(), given[audit.flagged].tolist(), strict=True)
+        digits = decimals(given)
+        changed.append({row: type(cells[row])(written(new, digits)) for row, new, old in rows if new != old})
+    return changed
+
+
+def written(number: float, digits: int | None) -> str:
+    """A number as a column with so many decimals has it."""
+    return f"{number:.15g}" if digits is None else f"{number:.{digits}f}"
+
+
+def changed_text(table: Table, changed: Mapping[int, list[str] | None]) -> str:
+    """The file, some of its rows, by their place, as others or (None) left out; its line ends, and quotes, stay."""
+    with open(table.path, encoding="utf-8", newline="") as file:  # not utf-8-sig: the mark at its beginning stays
+        lines = list(file)
+    ends = [table.header_line, *table.lines]
+    pieces = ["".join(lines[: table.header_line])]
+    for place, (start, end) in enumerate(pairwise(ends)):
+        text = "".join(lines[start:end])
+        row = text.lstrip("\r\n")  # empty lines before it are not the row's
+        pieces += [text.removesuffix(row), csv_row(changed[place], line_end(row)) if place in changed else row]
+    pieces.append("".join(lines[ends[-1] :]))
+    text = "".join(pieces)
+    return text if line_end(lines[-1]) else text.removesuffix(line_end(text))
+
+
+def csv_row(row: list[str] | None, end: str) -> str:
+    if row is None:
+        return ""
+    file = io.StringIO()
+    csv.writer(file, lineterminator=end).writerow(row)
+    return file.getvalue()
+
+
+def line_end(text: str) -> str:
+    """How a line ends, which the last one of a file need not."""
+    return next((end for end in ("\r\n", "\n", "\r") if text.endswith(end)), "")

@@ -287,7 +287,7 @@ FAULTS = {
     "an audit that is there": of_audit("table.csv", "out", out="full"),
     "an audit of no target": of_audit("table.csv", "targets", target=None),
     "one copy for two": of_audit("table.csv", "clean", "repair", clean="new.csv", repair="new.csv"),
-    "a copy of no CSV": of_audit("rows.parquet", "clean", "repair", clean="new.csv"),
+    "a copy of another format": of_audit("rows.parquet", clean="new.csv"),
     "targets of a run": of_audit("run", "targets", "clean", "repair"),
     "a run of no epochs": of_run("epochs", epochs=0),
     "a run of batches of one": of_run("batch_size", "method", batch_size=1),

@@ -88,3 +88,8 @@ def test_what_is_not_a_rate_is_refused_by_name(rate):
 def test_a_rate_comes_back_as_a_float(rate):
     assert check_rate("rate", rate) == rate
     assert isinstance(check_rate("rate", rate), float)
+
+
+def test_a_rate_as_good_as_zero_costs_no_row():
+    assert keep_count(4e-7, 1000) == KeptShare.beside(4e-7).of(1000) == 1000
+    assert keep_count(1e-6, 1000) == 999

@@ -15,7 +15,10 @@ from gradsieve.errors import InputError
 
 
 def exact(share: float) -> Fraction:
-    """The short fraction that ``share`` stands for: 0.1 is 1/10, 3 / 10 * 0.45 is 27/200."""
+    """The short fraction that ``share`` stands for: 0.1 is 1/10, 3 / 10 * 0.45 is 27/200.
+
+    Less than half a millionth is nothing: a rate that was estimated as good as 0 must not cost a row of every batch.
+    """
     return Fraction(share).limit_denominator(1_000_000)
 
 

@@ -65,7 +65,13 @@ def test_ours_stands_under_the_papers_with_its_spread():
 
 def test_a_trial_stands_beside_the_run_in_which_nothing_was_changed():
     trials = [record(change="--ramp 20", last10_mean=0.5), record(method="spl", change="another eps (a branch)")]
-    others = [record(seed=2, last10_mean=0.1), record(preset="proper", last10_mean=0.2), record(last10_mean=0.66)]
+    narrow = record(model_options={"width": 0.5}, last10_mean=0.3)
+    others = [
+        record(seed=2, last10_mean=0.1),
+        record(preset="proper", last10_mean=0.2),
+        narrow,
+        record(last10_mean=0.66),
+    ]
     page = results_page({"table2": others}, trials)
     assert lines(page)[-2:] == [
         ["CF10-pf-45", "prl-l", "authors", "1", "`--ramp 20`", "50.00", "66.00", "71.42±0.24"],

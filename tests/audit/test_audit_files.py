@@ -360,3 +360,25 @@ def test_a_small_table_is_audited_with_a_warning(gradsieve, homes, tmp_path):
     done = gradsieve("audit", small, "--target", "price", "--ignore", "kind", "--out", tmp_path / "a", "--epochs", 5)
     assert "19 rows are few to tell right from wrong by" in " ".join(done.out.split())
     assert "19 rows are few" in json.loads((tmp_path / "a" / "audit.json").read_text())["warnings"][0]
+
+
+def test_rows_may_have_names_of_their_own(gradsieve, tmp_path):
+    """Codes that would tell the target by their order are no input, and stand beside the rows as they are written."""
+    source, *_ = gapped(tmp_path / "homes.csv", np.random.default_rng(0), rows=120)
+    rows = [[f"{number:05}", *row.values()] for number, row in enumerate(read(source))]
+    rows[3][3] = ""  # no target: not judged
+    named = write(tmp_path / "named.csv", ["code", "size", "door", "price"], rows)
+    arguments = ["--target", "price", "--epochs", 3]
+    done = gradsieve("audit", named, *arguments, "--id", "code", "--out", tmp_path / "a")
+    assert done.code == 0, done.err
+    found = read(tmp_path / "a" / "audit.csv")
+    assert [row["id"] for row in found] == [f"{int(row['row']) - 1:05}" for row in found]
+    assert len(found) == 119
+    done = gradsieve("audit", named, *arguments, "--ignore", "code", "--out", tmp_path / "b")
+    assert [row["suspicion"] for row in read(tmp_path / "b" / "audit.csv")] == [row["suspicion"] for row in found]
+    assert (
+        "There is no column 'cod'" in gradsieve("audit", named, *arguments, "--id", "cod", "--out", tmp_path / "c").err
+    )
+    done = gradsieve("report", tmp_path / "a", "--out", tmp_path / "report.html")
+    assert done.code == 0, done.err
+    assert max(found, key=lambda row: float(row["suspicion"]))["id"] in (tmp_path / "report.html").read_text()

@@ -128,6 +128,7 @@ def test_choices_that_cannot_work(tmp_path, options, message):
         (b"a,b\n1,2\n", "1 rows below the header"),
         (b"a,b\n1,2\n1,2,3\n", "line 3: 3 cells, but the header has 2"),
         (b"a,b\n\xff\xfe,2\n", "cannot be read as CSV"),
+        (b"a,b\n1,2\n" * 5000 + b"1,\xa32\n", "line 10001 has the byte 0xa3 after '1,'. Save it as CSV UTF-8"),
     ],
 )
 def test_files_that_are_no_tables_are_named(tmp_path, content, message):

@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gradsieve.audit.judging import judge, mean_scores, read_outputs
 from gradsieve.audit.result import Audit
 from gradsieve.data import Rows, Task
+from gradsieve.errors import InputError
 from gradsieve.estimators.fitting import DROP_RATE, make_trainer, mean_outputs
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.files.fit import Prepared, plan_fit, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.tables.frame import as_names
+from gradsieve.tables.reading import read_frame
+from gradsieve.tables.shards import is_shards
 from gradsieve.training.repeatable import reproducible
 
 EPOCHS = 50  # fewer than for a model: a network that is trained for long learns wrong targets by heart
@@ -30,6 +34,7 @@ def audit_file(
     task: Task | None = None,
     ignore: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
+    id_column: str | None = None,
     method: str = DEFAULT_METHOD,
     method_options: Mapping[str, Any] | None = None,
     drop_rate: float | str = LEARN,
@@ -41,10 +46,12 @@ def audit_file(
 ) -> Audit:
     """Fit a network as ``gradsieve fit`` does, and audit the rows that have a target. Nothing is written.
 
-    ``drop_rate="learn"`` drops as many rows as seem wrong on the way; "auto" lets held-out rows choose the share.
+    ``id_column`` names the rows for whoever reads the audit: it is no input. ``drop_rate="learn"`` drops as many rows
+    as seem wrong on the way; "auto" lets held-out rows choose the share.
     """
     data, targets, ignore, categorical = Path(data), *map(as_names, (targets, ignore, categorical))
-    prepared = prepare(data, targets, task, ignore, categorical, note)
+    ids = None if id_column is None else read_ids(data, id_column)
+    prepared = prepare(data, targets, task, [*ignore, *([] if id_column is None else [id_column])], categorical, note)
     learns = drop_rate == LEARN
     options = {"method": method, "method_options": dict(method_options or {}), "learns_rate": learns}
     options |= {"epochs": epochs, "seed": seed, "device": device}
@@ -73,8 +80,19 @@ def audit_file(
         run=data.name,
         most=1.0 if trainer.learnt_rate is None else trainer.learnt_rate,
         gaps=prepared.gaps,
+        ids=None if ids is None else ids[np.array(prepared.names) - 1],
         **row_names(prepared),
     )
+
+
+def read_ids(data: Path, name: str) -> NDArray[np.object_]:
+    """(N,) a column of a table as it is written: what its rows are called."""
+    if data.is_dir() and not is_shards(data):
+        raise InputError(
+            f"{data} is a folder of images, which are named by their files. Leave the column of names out."
+        )
+    frame = read_frame(data, as_text={name})
+    return frame.columns[frame.find("id", [name])[0]].astype(object)
 
 
 def row_names(prepared: Prepared) -> dict[str, Any]:

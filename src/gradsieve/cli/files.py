@@ -153,6 +153,9 @@ def audit(
     task: TaskName = None,
     ignore: Ignored = None,
     categorical: Categorical = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column that names the rows in the audit; it is no input.")
+    ] = None,
     method: MethodName = DEFAULT_METHOD,
     method_option: MethodOption = None,
     drop_rate: Annotated[
@@ -161,8 +164,10 @@ def audit(
     epochs: Annotated[int, typer.Option()] = 50,
     seed: FitSeed = 0,
     device: Device = "auto",
-    clean: Annotated[Path | None, typer.Option(help="New CSV: the file without the flagged rows.")] = None,
-    repair: Annotated[Path | None, typer.Option(help="New CSV: the file with their targets as suggested.")] = None,
+    clean: Annotated[
+        Path | None, typer.Option(help="New file: a CSV or Parquet source without the flagged rows.")
+    ] = None,
+    repair: Annotated[Path | None, typer.Option(help="New file: the source with their targets repaired.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Which rows are wrong: a suspicion for every row of a file or of a run, and what it should perhaps have been."""
@@ -179,6 +184,7 @@ def audit(
             task=task,  # type: ignore[arg-type]  # checked there
             ignore=ignore or [],
             categorical=categorical or [],
+            id_column=id_column,
             method=method,
             method_options=pairs("--method-option", method_option),
             drop_rate=rate_or_auto(drop_rate),

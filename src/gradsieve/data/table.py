@@ -87,12 +87,28 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
                 if row:  # an empty line is no row
                     rows.append(row)
                     lines.append(reader.line_num)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} cannot be read as CSV in UTF-8{strange_line(path)}. Save it as CSV UTF-8, as spreadsheets call it."
+        ) from error
+    except (OSError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as CSV in UTF-8: {error}.") from error
     if len(rows) < least_rows:
         why = "a split into five needs 5" if least_rows == 5 else f"at least {least_rows} are needed"
         raise InputError(f"{path} has {len(rows)} rows below the header, but {why}.")
     return Table(path, header, rows, lines, header_line)
+
+
+def strange_line(path: Path) -> str:
+    """Where a file is not UTF-8, in words. Its decoder counts bytes within a piece of the file, so lines are read."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                before = line[: error.start].decode()[-20:]
+                return f": line {number} has the byte 0x{line[error.start]:02x} after {before!r}"
+    return ""  # bytes that only all lines together make strange, as of another Unicode
 
 
 def check_header(path: Path, header: Sequence[str], least_columns: int) -> None:

@@ -15,7 +15,7 @@ from gradsieve.data import Task
 from gradsieve.data.table import MISSING
 from gradsieve.errors import InputError
 from gradsieve.estimators.scaling import Scale, scale_targets, target_scale
-from gradsieve.tables.encoding import is_mostly_numbers
+from gradsieve.tables.encoding import is_mostly_numbers, misspelt_number
 from gradsieve.tables.frame import (
     Frame,
     Roles,
@@ -133,6 +133,8 @@ def learn_targets(
 
 def given_numbers(frame: Frame, names: list[str]) -> NDArray[np.float64]:
     """(N, targets) numbers."""
+    for name in names:
+        check_spelling(frame, name)
     if len(names) == 1:
         return numbers(frame, names[0], "the target of a regression is a number")[:, None]
     way = "Correct the cell or leave it empty; a column of classes needs a fit of its own, with no other target."
@@ -154,6 +156,8 @@ def infer_task(frame: Frame, names: list[str]) -> Task:
     values = frame.columns[names[0]]
     if is_text(values):
         if not is_mostly_numbers(values):
+            if len(set(values.tolist())) > FEW:
+                check_spelling(frame, names[0])
             return "classification"
         values = numeric_if_all(values)  # files of typed columns have codes as text, too
         if is_text(values):
@@ -161,6 +165,18 @@ def infer_task(frame: Frame, names: list[str]) -> Task:
     different = np.unique(values)
     is_few = len(different) <= FEW and len(different) <= max(2, len(values) // 10)
     return "classification" if is_few and (different == np.floor(different)).all() else "regression"
+
+
+def check_spelling(frame: Frame, name: str) -> None:
+    """Refuse amounts that people can read and we do not, such as 403,96, before they are taken for words."""
+    values = frame.columns[name]
+    cell = None if not is_text(values) or is_mostly_numbers(values) else misspelt_number(values)
+    if cell is not None:
+        mark = "a decimal comma" if cell.count(",") == 1 and "." not in cell else "marks that no number has here"
+        raise InputError(
+            f"{frame.path}: the target {name} holds numbers with {mark}, such as {cell!r}. Write them as 20.5: a "
+            "decimal point, nothing between thousands, no %."
+        )
 
 
 def class_names(frame: Frame, name: str, as_written: bool) -> NDArray:

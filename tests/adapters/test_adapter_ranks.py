@@ -156,15 +156,7 @@ def with_huggingface(rank, folder):
         def forward(self, inputs, labels=None):
             return {"logits": self.network(inputs)}
 
-    rows = dict(zip(map(tuple, table().tensors[2].tolist()), range(ROWS), strict=True))
-
-    class Numbered(Loss):  # the trainer gives a loss no row numbers
-        def forward(self, outputs, targets):
-            return super().forward(
-                outputs, targets, torch.tensor([rows[each] for each in map(tuple, targets.tolist())])
-            )
-
-    model, robust = Model(), Numbered("epoch")
+    model, robust = Model(), Loss("epoch")
     optimizer = optimizer_of(model)
     trainer = transformers.Trainer(
         model,
@@ -180,11 +172,12 @@ def with_huggingface(rank, folder):
             disable_tqdm=True,
             use_cpu=True,
             ddp_backend="gloo",
+            remove_unused_columns=False,
         ),
-        train_dataset=[{"inputs": inputs, "labels": targets} for _, inputs, targets in table()],
+        train_dataset=[{"row": row, "inputs": inputs, "labels": targets} for row, inputs, targets in table()],
         optimizers=(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)),
         compute_loss_func=trainer_loss(robust),
-        callbacks=[RobustCallback(robust)],
+        callbacks=[RobustCallback(robust, row_column="row")],
     )
     trainer.train()
     logged = [each["kept_share"] for each in trainer.state.log_history if "loss" in each]

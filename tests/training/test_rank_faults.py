@@ -217,6 +217,21 @@ def test_a_signal_to_one_rank_stops_all_and_any_world_goes_on(world, ranks, undi
         assert record["purity"] == wanted["purity"]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_while_ranks_choose_a_rate_is_not_lost(rank, ranks, tmp_path):
+    """A candidate of a few steps is done before it asks the others a second time: its end asks, too."""
+    path = tmp_path / "run"
+    ranks.start([*RUNS["prl-l"], "--drop-rate", "auto", "--out", path])
+    wait_for(path / "config.json")
+    time.sleep(0.3)
+    assert not (path / "pick.json").exists()
+    os.kill(ranks.children[rank], signal.SIGTERM)
+    assert ranks.wait() == [130, 130], ranks.said(0)
+    assert not (path / "pick.json").exists()
+    assert "stopped" in ranks.said(0)[0]
+    assert ranks.said(1) == []
+
+
 def test_a_rank_that_hangs_is_given_up(ranks, tmp_path):
     path = tmp_path / "run"
     ranks.start([*RUNS["prl-l"], "--epochs", "300", "--out", path, "--save-every", "0"], patience=3)

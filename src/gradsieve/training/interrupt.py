@@ -14,25 +14,31 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Whether somebody asked to stop."""
+    """Whether somebody asked to stop; as the handler of signals, it is who is asked."""
 
     made = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.made:
+            raise KeyboardInterrupt
+        self.made = True
 
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Notice a first signal, for the loop to act on; a second one interrupts at once."""
-    request = StopRequest()
+    """Notice a first signal, for the loop to act on; a second one interrupts at once.
 
-    def notice(number: int, frame: FrameType | None) -> None:
-        if request.made:
-            raise KeyboardInterrupt
-        request.made = True
-
+    Within another one it is the same: what is asked between two loops, the next one answers.
+    """
     if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
-        yield request
+        yield StopRequest()
         return
-    before = {number: signal.signal(number, notice) for number in (signal.SIGINT, signal.SIGTERM)}
+    listening = signal.getsignal(signal.SIGINT)
+    if isinstance(listening, StopRequest):
+        yield listening
+        return
+    request = StopRequest()
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield request
     finally:

@@ -88,6 +88,7 @@ def train(
             if folder.finished:  # by another process, while this one loaded the data
                 return read_result(folder)
         with (
+            stop_request(),  # of the candidates for a rate, too, and between them
             reproducible(run.seed, setting.device),
             make_progress(show and ranks.is_first(), run_label(run), run.epochs) as progress,
         ):
@@ -186,7 +187,8 @@ class Trainer:
                     if stops:
                         raise Interrupted(f"stopped in epoch {self.state.epoch} after step {self.state.step}")
                 self.end_epoch()
-            if stop.made and ranks.world_size() == 1:  # in the last test; whoever trains many runs must know
+            (stops,) = ranks.largest([stop.made])
+            if stops:  # since the last step that asked; whoever trains many runs must know
                 self.save()
                 raise Interrupted(f"stopped after epoch {self.state.epoch - 1}")
 

@@ -24,6 +24,7 @@ from gradsieve.streams import survey as stream_survey
 from gradsieve.streams.rows import most_suspicious
 from gradsieve.tables.model_folder import load_model
 from gradsieve.training.files import read_tensors
+from gradsieve.training.folder import RunFolder
 from gradsieve.training.interrupt import Interrupted
 
 ROWS = 3000
@@ -377,6 +378,19 @@ def test_a_full_disk_at_the_end_leaves_a_fit_to_resume(shards, streamed, tmp_pat
     trained = []
     fit(shards, out, resume=True, tell=trained.append)
     assert not trained  # all epochs were done
+    assert bits(out) == bits(streamed[0])
+
+
+def test_a_fit_with_nothing_left_to_train_saves_nothing(shards, streamed, tmp_path, small_windows, monkeypatch):
+    small_windows(400)
+    out = tmp_path / "m"
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_fit, "finish", None)
+        with pytest.raises(TypeError):
+            fit(shards, out)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save_state", None)
+        fit(shards, out, resume=True)
     assert bits(out) == bits(streamed[0])
 
 

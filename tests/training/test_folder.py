@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gradsieve.errors import CheckpointError, GradsieveError, RunFolderError
+from gradsieve.training import folder as folders
 from gradsieve.training.files import read_tensors, write_whole
 from gradsieve.training.folder import RunFolder, open_folder, read_folder
 from gradsieve.training.loop import train
@@ -107,6 +108,23 @@ def test_when_every_state_is_damaged_the_run_can_start_again(run, stopped, weigh
         train(run, stopped.path, resume=True)
     shutil.rmtree(stopped.path / "state")
     assert train(run, stopped.path, resume=True).summary["weights_sha256"] == weights_sha256
+
+
+@pytest.mark.parametrize("newest", ["there", "gone"])
+def test_a_kill_between_a_state_and_its_list_leaves_the_old_states_sound(newest, stopped, monkeypatch):
+    """Without a step in between, too, and where the state that has the step already was deleted."""
+    tensors, meta = stopped.load_state()
+    if newest == "gone":
+        (stopped.path / "state" / stopped.states()[-1]["file"]).unlink()
+    expected = stopped.load_state()[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "write_json", None)
+        with pytest.raises(TypeError):
+            stopped.save_state(tensors, meta | {"seconds": 0.0})
+    assert stopped.load_state()[1] == expected
+    stopped.save_state(tensors, meta | {"seconds": 0.0})
+    assert stopped.load_state()[1] == meta | {"seconds": 0.0}
+    assert len(list((stopped.path / "state").glob("state-*"))) == 2
 
 
 def test_no_damage_to_the_list_of_states_changes_the_result(run, stopped):

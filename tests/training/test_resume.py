@@ -161,7 +161,7 @@ def test_a_state_does_not_go_on_with_other_data(tmp_path):
     folder = open_folder(tmp_path / "run", run, resume=False)
     folder.create()
     state = start(setting)
-    folder.save_state(1, state.tensors(), state.meta())
+    folder.save_state(state.tensors(), state.meta())
     folder.release()
     rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(80)))
     with pytest.raises(CheckpointError, match="other training rows"):

@@ -73,12 +73,13 @@ class StreamTrainer(Trainer):
         self.state.seconds, self.clock = self.state.seconds + now - self.clock, now
 
     def save(self) -> None:
-        """Keep where the fit stands. Large states are saved the more seldom."""
+        """Keep where the fit stands, unless the folder has that already. Large states are saved the more seldom."""
+        if self.state.is_kept:
+            return
         began = time.monotonic()
         self.elapsed()
-        steps = len(self.blocks) // self.batch_size + 1  # an epoch has at most so many: numbers grow
-        number = (self.state.epoch - 1) * steps + self.state.step
-        self.folder.save_state(number, self.state.tensors(), {**self.state.meta(), "place": list(self.place)})
+        self.folder.save_state(self.state.tensors(), {**self.state.meta(), "place": list(self.place)})
+        self.state.keep()
         self.saved_at = time.monotonic()
         self.save_every = max(self.save_every, SAVING * (self.saved_at - began))
 

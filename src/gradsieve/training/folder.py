@@ -12,6 +12,7 @@ state/               the last two resumable states while the run is not finished
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,16 +86,18 @@ class RunFolder:
         lines = [json.dumps(finite(record), allow_nan=False) + "\n" for record in history]
         write_whole(self.path / "metrics.jsonl", "".join(lines).encode())
 
-    def save_state(self, number: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Keep a state to go on from; ``number`` grows with every step of the run."""
+    def save_state(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Keep a state to go on from, the newest."""
         # The meta data travels as a tensor, so that one checksum covers everything.
         text = json.dumps({"run": self.run.to_json(), **meta}).encode()
         tensors = {**tensors, "meta": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
-        name = f"state-{number:09d}.safetensors"
+        # A name that is not on the list: whoever is killed before the new list is there finds the old states sound.
+        manifest = self.path / "state" / "manifest.json"
+        listed = re.findall(r"state-(\d+)", manifest.read_text()) if manifest.exists() else []
+        name = f"state-{max(map(int, listed), default=0) + 1:09d}.safetensors"
         sha256 = write_tensors(self.path / "state" / name, tensors)
-        states = [state for state in self.states() if state["file"] != name]
-        states = [*states, {"file": name, "sha256": sha256}][-KEPT_STATES:]
-        write_json(self.path / "state" / "manifest.json", states)
+        states = [*self.states(), {"file": name, "sha256": sha256}][-KEPT_STATES:]
+        write_json(manifest, states)
         for old in (self.path / "state").glob("state-*.safetensors"):
             if old.name not in {state["file"] for state in states}:
                 old.unlink()

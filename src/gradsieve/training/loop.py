@@ -305,11 +305,12 @@ class Trainer:
         self.merged = self.state.step
 
     def save(self) -> None:
-        if self.folder is not None:
+        """Keep where the run stands, unless the folder has that already."""
+        if self.folder is not None and not self.state.is_kept:
             self.elapsed()
             self.merge_ledger()
-            number = (self.state.epoch - 1) * self.setting.steps_an_epoch + self.state.step
-            self.folder.save_state(number, of_all_ranks(self.state.tensors()), self.state.meta())
+            self.folder.save_state(of_all_ranks(self.state.tensors()), self.state.meta())
+            self.state.keep()
         self.saved_at = time.monotonic()
 
 

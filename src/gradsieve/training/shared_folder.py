@@ -58,8 +58,8 @@ class SharedFolder:
     def write_metrics(self, history: list[dict[str, Any]]) -> None:
         self.first(lambda folder: folder.write_metrics(history))
 
-    def save_state(self, number: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        self.first(lambda folder: folder.save_state(number, tensors, meta))
+    def save_state(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        self.first(lambda folder: folder.save_state(tensors, meta))
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         found = self.first(lambda folder: folder.load_state())

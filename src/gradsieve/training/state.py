@@ -28,6 +28,7 @@ class State:
     epoch_rows: Tensor | None = None  # where a method chose the epoch's rows at its start
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    kept: tuple[int, int] | None = None  # epoch and step of the state that the folder has
 
     def weights(self) -> dict[str, Tensor]:
         return {
@@ -54,6 +55,14 @@ class State:
         if self.epoch_rows is not None:
             tensors["epoch_rows"] = self.epoch_rows
         return tensors
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing was trained since the state that the folder has."""
+        return self.kept == (self.epoch, self.step)
+
+    def keep(self) -> None:
+        self.kept = self.epoch, self.step
 
     def meta(self) -> dict[str, Any]:
         """Everything that is not."""
@@ -89,6 +98,7 @@ class State:
             self.epoch_rows = tensors["epoch_rows"].to(self.ledger.judged.device)
         self.epoch, self.step = meta["epoch"], meta["step"]
         self.history, self.seconds = meta["history"], meta["seconds"]
+        self.keep()
         torch.set_rng_state(tensors["rng.cpu"])
         if "rng.cuda" in tensors and self.ledger.judged.is_cuda:
             torch.cuda.set_rng_state(tensors["rng.cuda"])

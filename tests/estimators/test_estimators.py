@@ -57,6 +57,17 @@ def test_wrong_labels_are_survived_and_found():
     assert robust.row_scores_[is_wrong].mean() > 2 * robust.row_scores_[~is_wrong].mean()
 
 
+def test_rows_that_a_whole_epoch_left_out_are_in_the_books():
+    """Else a row's mean score would be that of the epochs which kept it, and no row would ever be dropped."""
+    X, y, *_, is_wrong = (each[:1000] for each in wrong_digits(0.3))
+    settings = {"drop_rate": 0.3, "schedule": "constant", "method_options": {"level": "data"}, "batch_size": 100}
+    model = RobustClassifier("spl", **settings, **quick).fit(X, y)
+    assert (model.times_seen_ == 15).all()
+    assert model.times_dropped_.sum() == 15 * 300
+    share = model.times_dropped_ / model.times_seen_
+    assert share[is_wrong].mean() > 2 * share[~is_wrong].mean()
+
+
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_wrong_targets_are_survived_and_found(outputs):
     X, given, y, is_wrong = wrong_line(outputs=outputs)

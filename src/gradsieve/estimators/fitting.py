@@ -35,6 +35,7 @@ from gradsieve.scores.form import scoring_form
 from gradsieve.scores.loss_gradient import loss_gradient_norm
 from gradsieve.scores.recall import first_pass
 from gradsieve.selection import keep_smallest
+from gradsieve.training.epoch_rows import choose_rows
 from gradsieve.training.feed import Batch, Feed, as_float, epoch_order
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.repeatable import drawn_from, one_at_a_time, reproducible
@@ -326,11 +327,13 @@ class Trainer:
         """The rows of this epoch: all that it visits, unless the method chose among them at its start."""
         rows, feed = self.rows_of(epoch), self.feed
 
-        def outputs(network: nn.Module) -> Tensor:
-            return answers(network, feed.inputs[rows], feed.device).to(feed.device)
+        def outputs(network: nn.Module, part: slice) -> Tensor:
+            return answers(network, feed.inputs[rows[part]], feed.device).to(feed.device)
 
-        chosen = self.method.epoch_rows(outputs, self.networks, feed.targets[rows].to(feed.device), rate)
-        return rows if chosen is None else rows[chosen.cpu()]
+        targets = feed.targets[rows].to(feed.device)
+        books = (self.ledger, self.tally)
+        chosen = choose_rows(self.method, self.networks, outputs, rows.to(feed.device), targets, rate, *books)
+        return rows if chosen is None else chosen
 
     def learn_rate(self, epoch: int) -> float:
         """The share of the rows of an epoch that seem wrong to the networks as they are now."""

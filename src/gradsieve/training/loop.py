@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from gradsieve.theory import check_breakdown
 from gradsieve.training.agreement import Agreement
 from gradsieve.training.auto_rate import settle_rate
 from gradsieve.training.engines import CaptureError, PlainEngine, make_engine, require_engine
+from gradsieve.training.epoch_rows import choose_rows
 from gradsieve.training.evaluate import predict, test_metric
 from gradsieve.training.feed import Feed, epoch_order
 from gradsieve.training.folder import RunFolder
@@ -222,19 +222,16 @@ class Trainer:
         """The rows of this epoch: all of them, unless the method chose some at its start."""
         state, everything = self.state, torch.arange(len(self.feed), device=self.setting.device)
         if state.step == 0:
-            own = ranks.own_part(len(everything))  # each rank looks at its part of the set
-            outputs = cache(lambda network: predict(network, self.feed.inputs[own], self.setting.device))
-            targets = self.feed.targets.to(self.setting.device)
-            rate = self.setting.drop_rate(state.epoch, 0)
-            chosen = self.method.epoch_rows(outputs, state.networks, targets[own], rate)
-            state.epoch_rows = None if chosen is None else ranks.gather_rows([everything[own][chosen]]).values[0]
-            if state.epoch_rows is not None:
-                absent = torch.ones_like(everything, dtype=torch.bool)
-                absent[state.epoch_rows] = False
-                scores = self.method.scores(outputs(state.networks[0]), targets[own])
-                values = ranks.gather_rows([scores.values]).values[0] if scores else None
-                state.ledger.record_absent(everything[absent], None if values is None else values[absent])
-                state.tally.add_absent(targets[own][absent[own]], len(state.networks))
+            state.epoch_rows = choose_rows(
+                self.method,
+                state.networks,
+                lambda network, part: predict(network, self.feed.inputs[part], self.setting.device),
+                everything,
+                self.feed.targets.to(self.setting.device),
+                self.setting.drop_rate(state.epoch, 0),
+                state.ledger,
+                state.tally,
+            )
         return everything if state.epoch_rows is None else state.epoch_rows
 
     def end_epoch(self) -> None:

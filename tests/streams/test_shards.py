@@ -75,6 +75,18 @@ def test_a_record_batch_of_any_size_is_mapped_a_slice_at_a_time(tmp_path, packed
     assert len(opened) == (1 if packed else 10)
 
 
+def test_a_group_that_is_being_read_is_looked_at_again(tmp_path, columns):
+    """The file is open, and would give the other rows."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns()), path)
+    reader = Reader(open_shards(path), ["a"])
+    (group,) = reader.shards.groups
+    reader.read(Slice(group, 0, 100))
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(InputError, match=r"t\.parquet has changed while it was being read: it was written anew"):
+        reader.read(Slice(group, 100, 100))
+
+
 def test_a_file_of_arrow_that_is_cut_short_under_its_reader_is_an_error_and_no_signal(tmp_path):
     path = tmp_path / "t.arrow"
     table = pa.table({"a": np.arange(100_000.0)})
@@ -173,7 +185,28 @@ def test_a_shard_that_disappears_or_changes_while_it_is_read(tmp_path, columns, 
     with pytest.raises(InputError, match=r"part-2\.parquet has changed while it was being read"):
         list(frames(table, ["a"]))
     path.write_bytes(content)
-    assert sum(len(frame) for frame in frames(table, ["a"])) == ROWS
+    assert sum(len(frame) for frame in frames(open_shards(folder), ["a"])) == ROWS
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+@pytest.mark.parametrize("how", ["in place", "by an older file"])
+def test_a_shard_that_is_replaced_by_one_of_the_same_size_has_changed(tmp_path, columns, write_shards, suffix, how):
+    folder = write_shards(tmp_path / "data", columns(), suffix=suffix)
+    table, path = open_shards(folder), folder / f"part-1{suffix}"
+    other, status = path.with_name("_other"), path.stat()
+    parts = frames(table, ["a"])
+    next(parts)
+    other.write_bytes(path.read_bytes())
+    if how == "in place":
+        path.write_bytes(other.read_bytes())
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))  # whatever the clock's step
+    else:
+        os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns - 1))
+        other.replace(path)
+    assert path.stat().st_size == status.st_size
+    with pytest.raises(InputError, match=rf"part-1{suffix} has changed while it was being read: it was written anew"):
+        list(parts)
+    assert open_shards(folder).sha256 == table.sha256  # a resume goes by the content
 
 
 def test_the_fingerprint_knows_names_layout_and_content(tmp_path, columns, write_shards):

@@ -29,11 +29,23 @@ NO_KEY = "__HIVE_DEFAULT_PARTITION__"  # the name that stands for a missing valu
 SLICE = 2**16  # rows that are read at a time, at most
 
 
+class Version(NamedTuple):
+    """What tells a file from one that was put in its place. The times of a copy are others: no resume goes by them."""
+
+    size: int  # bytes
+    changed_at: int  # nanoseconds
+
+    @classmethod
+    def of(cls, path: Path) -> Version:
+        status = path.stat()
+        return cls(status.st_size, status.st_mtime_ns)  # not st_ino: on some network disks it is not constant
+
+
 class Shard(NamedTuple):
     """One file."""
 
     path: Path
-    size: int  # bytes
+    version: Version
     rows: int
     first: int  # the number of its first row
     keys: dict[str, str]  # columns that the names of its folders give, as in part=1/a.parquet
@@ -113,30 +125,30 @@ def open_shards(path: Path) -> Shards:
     key_kinds = {name: key_kind([each[name] for each in keys if name in each]) for each in keys for name in each}
     digest = hashlib.sha256()
     for number, each in enumerate(paths):
-        size, counts, schema = layout(each)
+        version, counts, schema = layout(each)
         own = {name: value for name, value in keys[number].items() if name not in schema}
         kinds = {name: column_kind(kind) for name, kind in schema.items()} | {name: key_kinds[name] for name in own}
         if number == 0:
             columns = kinds
         elif kinds != columns:
             raise InputError(f"{each} has other columns than {paths[0]}: {column_differences(kinds, columns)}.")
-        files.append(Shard(each, size, sum(counts), first, own))
+        files.append(Shard(each, version, sum(counts), first, own))
         for place, rows in enumerate(counts):
             if rows:
                 groups.append(Group(number, place, rows, first))
             first += rows
         name = each.relative_to(path).as_posix() if path.is_dir() else each.name
-        digest.update(f"{name}\n{size}\n{counts}\n{sorted(kinds.items())}\n".encode() + edges(each))
+        digest.update(f"{name}\n{version.size}\n{counts}\n{sorted(kinds.items())}\n".encode() + edges(each))
     if not columns or not first:
         raise InputError(f"{path} has no {'rows' if columns else 'columns'}.")
     return Shards(path, tuple(files), tuple(groups), columns, digest.hexdigest())
 
 
-def layout(path: Path) -> tuple[int, list[int], dict[str, Any]]:
-    """The size of a file, the rows of each of its groups, and the types of its columns."""
+def layout(path: Path) -> tuple[Version, list[int], dict[str, Any]]:
+    """The version of a file, the rows of each of its groups, and the types of its columns."""
     pa = arrow()
     try:
-        size = path.stat().st_size
+        version = Version.of(path)
         if FORMATS[path.suffix.lower()] == "Parquet":
             file = parquet_file(path)
             counts = [file.metadata.row_group(place).num_rows for place in range(file.metadata.num_row_groups)]
@@ -153,7 +165,7 @@ def layout(path: Path) -> tuple[int, list[int], dict[str, Any]]:
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
         raise InputError(f"{path} has more than one column named {repeated[0]!r}. Give each a name of its own.")
-    return size, counts, {name: schema.field(name).type for name in schema.names}
+    return version, counts, {name: schema.field(name).type for name in schema.names}
 
 
 def folder_keys(path: Path) -> dict[str, str]:
@@ -232,8 +244,9 @@ class Reader:
     def read(self, part: Slice) -> Any:
         """The rows of a slice as an Arrow table."""
         pa, key = arrow(), part.group[:2]
-        path = self.shards.files[part.group.shard].path
+        shard = self.shards.files[part.group.shard]
         try:
+            check_same(shard)
             cursor = self.cursors.pop(key, None)
             if cursor is None or cursor.done > part.start:
                 cursor = Cursor(self.batches(part.group, part.rows))
@@ -243,7 +256,7 @@ class Reader:
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise unreadable(path, error) from error
+            raise unreadable(shard.path, error) from error
         if part.start + part.rows < part.group.rows:
             self.cursors[key] = cursor
         return table
@@ -268,7 +281,6 @@ class Reader:
 
     def open(self, number: int) -> Any:
         """A shard of Parquet; those that nobody is reading any more are closed."""
-        check_size(self.shards.files[number])
         busy = {shard for shard, _ in self.cursors}
         for other in [other for other in self.files if other not in busy]:
             self.files.pop(other).close()
@@ -284,7 +296,6 @@ def mapped_batches(shard: Shard, group: Group, names: Sequence[str], rows: int) 
     """
     held = None
     for start in range(0, group.rows, rows):
-        check_size(shard)
         batch, is_mapped = (held, False) if held is not None else map_batch(shard.path, group.place, names)
         held = None if is_mapped else batch
         batch = batch.slice(start, rows)  # of the other rows nothing is held while the caller works
@@ -327,13 +338,17 @@ class Cursor:
         return table.slice(0, rows)
 
 
-def check_size(shard: Shard) -> None:
+def check_same(shard: Shard) -> None:
     """A shard must be there, and be what it was when it was first looked at."""
-    size = shard.path.stat().st_size
-    if size != shard.size:
+    version = Version.of(shard.path)
+    if version != shard.version:
+        how = (
+            "it was written anew"
+            if version.size == shard.version.size
+            else f"it had {shard.version.size} bytes and has {version.size} now"
+        )
         raise InputError(
-            f"{shard.path} has changed while it was being read: it had {shard.size} bytes and has {size} now. "
-            f"Put it back as it was, then {again()}."
+            f"{shard.path} has changed while it was being read: {how}. Put it back as it was, then {again()}."
         )
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.data import Rows
-from gradsieve.errors import InputError
+from gradsieve.errors import GradsieveError, InputError
 from gradsieve.estimators.fitting import Plan, make_trainer
 from gradsieve.estimators.rows import is_copies
 from gradsieve.models.mlp import mlp
@@ -55,6 +55,15 @@ def test_wrong_labels_are_survived_and_found():
     assert robust.kept_.sum() == int(0.6 * len(y))
     assert is_wrong[~robust.kept_].mean() > 0.8
     assert robust.row_scores_[is_wrong].mean() > 2 * robust.row_scores_[~is_wrong].mean()
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_last_step_that_goes_to_infinity_is_no_model(stopping):
+    """The loss of that step is finite: it was computed before."""
+    X, y, *_ = wrong_line(64, share=0)
+    model = RobustRegressor(epochs=1, batch_size=64, learning_rate=1e30, early_stopping=stopping, random_state=0)
+    with pytest.raises(GradsieveError, match=r"After the last step.* diverged\. Try a smaller learning_rate.*1e\+30"):
+        model.fit(X, y)
 
 
 def test_rows_that_a_whole_epoch_left_out_are_in_the_books():

@@ -115,6 +115,36 @@ def test_a_trial_that_diverges_is_a_result(table, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"] == 6
 
 
+def test_a_trial_whose_answers_are_not_finite_has_diverged(table, tmp_path, monkeypatch):
+    """Its loss may be finite all the same: that is of the rows that it was trained on."""
+    real, calls, notes = sweep.mean_outputs, [], []
+
+    def sometimes(*arguments):
+        calls.append(arguments)
+        return real(*arguments) * (np.inf if len(calls) == 2 else 1)
+
+    monkeypatch.setattr(sweep, "mean_outputs", sometimes)
+    result = sweep_file(table, ["y"], tmp_path / "s", trials=3, space=rates, epochs=3, device="cpu", note=notes.append)
+    assert "trial 2/3 has diverged" in notes
+    assert result["trials"] == 3
+    assert len(result["finalists"]) == 2
+
+
+def test_a_full_disk_is_one_error_and_the_sweep_goes_on(swept, table, tmp_path):
+    """/dev/full answers as a full disk does."""
+    part = tmp_path / "s" / "answers" / "0.npy.part"
+
+    def full(trial):
+        part.symlink_to("/dev/full")
+        return rates(trial)
+
+    settings = {"trials": 4, "epochs": 30, "device": "cpu"}
+    with pytest.raises(RunFolderError, match=r"0\.npy could not be written \(No space left on device\)"):
+        sweep_file(table, ["y"], tmp_path / "s", space=full, **settings)
+    assert not list(part.parent.iterdir())
+    assert sweep_file(table, ["y"], tmp_path / "s", space=rates, **settings)["score"] == swept[1]["score"]
+
+
 def test_the_command(gradsieve, table, tmp_path):
     done = gradsieve("sweep", table, "--target", "y", "--trials", 2, "--epochs", 2, "--out", tmp_path / "s", "--json")
     assert done.code == 0, done.err

@@ -250,6 +250,7 @@ class Trainer:
         self.tally = Tally.empty(0, feed.device)
         self.epoch = 1  # to begin with
         self.learnt_rate: float | None = None
+        self.last_inputs: Tensor | None = None  # of the last step
         self.watch(torch.arange(0), torch.arange(0))
 
     def watch(self, rows: Tensor, targets: Tensor) -> None:
@@ -285,10 +286,7 @@ class Trainer:
             if epoch in self.plan.learning_epochs():
                 self.learnt_rate = self.learn_rate(epoch)
             if not math.isfinite(loss):
-                raise GradsieveError(
-                    f"The loss became NaN or infinite in epoch {epoch}: the training has diverged. Try a smaller "
-                    f"learning_rate (it was {self.plan.learning_rate})."
-                )
+                raise self.diverged(f"The loss became NaN or infinite in epoch {epoch}")
             learning_rate = self.plan.learning_rate_of(epoch)
             record = {"epoch": epoch, "loss": loss, "drop_rate": rate, "learning_rate": learning_rate}
             if len(self.held_out):
@@ -302,6 +300,18 @@ class Trainer:
                 break
         for network, weights in zip(self.networks, best_weights or [], strict=best_weights is not None):
             network.load_state_dict(weights)
+        # A step's loss is the one before it: what the last step did, only answers tell.
+        if self.last_inputs is not None and not self.answers_are_finite(self.last_inputs):
+            raise self.diverged("After the last step, answers are NaN or infinite")
+
+    def answers_are_finite(self, inputs: Tensor) -> bool:
+        return all(bool(answers(network, inputs, self.feed.device).isfinite().all()) for network in self.networks)
+
+    def diverged(self, what: str) -> GradsieveError:
+        return GradsieveError(
+            f"{what}: the training has diverged. Try a smaller {argument('learning_rate')} (it was "
+            f"{self.plan.learning_rate})."
+        )
 
     def train_epoch(self, epoch: int, rate: float) -> float:
         """Visit the epoch's rows once; the mean loss of the rows that were kept."""
@@ -310,6 +320,7 @@ class Trainer:
             set_learning_rate(optimizer, self.plan.learning_rate_of(epoch))
         for batch in self.batches(epoch, rate):
             selections = update(self.method, self.networks, self.optimizers, batch.inputs, batch.targets, rate)
+            self.last_inputs = batch.inputs
             for selection in selections:
                 self.ledger.record(batch.rows, selection.scores, selection.kept)
                 self.tally.loss += selection.loss

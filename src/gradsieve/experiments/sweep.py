@@ -12,6 +12,7 @@ model/         the winner, fitted to all rows: the folder of a fit
 from __future__ import annotations
 
 import hashlib
+import io
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import sources
 from gradsieve.tables.frame import as_names
 from gradsieve.tables.model_folder import Design, Model, about, save_model
-from gradsieve.training.files import read_json, write_json
+from gradsieve.training.files import read_json, write_json, write_whole
 from gradsieve.training.folder import require_same
 
 Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Plan, and "hidden"
@@ -112,7 +113,7 @@ def sweep_file(
             study.tell(trial, state=states().PRUNED)  # it diverged, which is a result
             note(f"trial {done + 1}/{trials} has diverged")
             continue
-        np.save(answer_path(out, trial.number), answers, allow_pickle=False)
+        save_answers(answer_path(out, trial.number), answers)
         trial.set_user_attr("settings", settings)
         score = noisy_mean(answers, judged(prepared, judges))
         study.tell(trial, score)
@@ -141,7 +142,10 @@ def try_out(base: Plan, settings: Mapping[str, Any], prepared: Prepared, trained
     plan, design = apply(base, settings, prepared)
     scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs[trained], scaled[trained], lambda number: design.build())
-    return mean_outputs(fitted.networks, prepared.inputs[judges], plan.task)
+    answers = mean_outputs(fitted.networks, prepared.inputs[judges], plan.task)
+    if not np.isfinite(answers).all():  # these rows may lie farther out than any that it was trained on
+        raise GradsieveError("Answers for the rows that judge are NaN or infinite: the training has diverged.")
+    return answers
 
 
 def apply(base: Plan, settings: Mapping[str, Any], prepared: Prepared) -> tuple[Plan, Design]:
@@ -226,6 +230,12 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
 def ended(study: Any) -> list[Any]:
     """The trials that have a result: a score, or that they diverged."""
     return study.get_trials(deepcopy=False, states=[states().COMPLETE, states().PRUNED])
+
+
+def save_answers(path: Path, answers: NDArray) -> None:
+    content = io.BytesIO()
+    np.save(content, answers, allow_pickle=False)
+    write_whole(path, content.getvalue())
 
 
 def answer_path(out: Path, number: int) -> Path:

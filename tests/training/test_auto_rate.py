@@ -1,12 +1,15 @@
 """drop_rate="auto" of a run: picked before it starts, written down, and kept by whoever goes on with it."""
 
+import contextlib
 import json
+import math
 import time
 
 import pytest
 import torch
 
 from gradsieve.choosing import electorate
+from gradsieve.choosing.pick import RatePick
 from gradsieve.errors import CheckpointError, InputError
 from gradsieve.training import auto_rate
 from gradsieve.training.folder import read_folder
@@ -36,7 +39,8 @@ def test_the_run_is_that_of_the_picked_rate(auto, digits, tmp_path):
     run = auto(**settings)
     result = train(run, tmp_path / "auto")
     pick = json.loads((tmp_path / "auto" / "pick.json").read_text())
-    assert result.summary["pick"] == pick
+    assert pick.keys() - result.summary["pick"].keys() == {"data_sha256", "sha256"}
+    assert pick | result.summary["pick"] == pick
     assert 0 < pick["rate"] <= 0.5
     assert same_weights(result, train(digits(drop_rate=pick["rate"], **settings)))
     assert read_folder(tmp_path / "auto").run == run == Run.from_json(result.summary["run"])
@@ -89,6 +93,46 @@ def test_killed_after_a_step_it_ends_with_the_same_bits(auto, command, tmp_path)
     assert command.run(*arguments, tmp_path / "killed", "--resume") == 0
     files = [tmp_path / name / "weights.safetensors" for name in ("whole", "killed")]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.fixture
+def picked(tmp_path):
+    """The file of a pick, and the bits of one from before it had checksums."""
+    path, pick = tmp_path / "pick.json", RatePick(0.25, 0.21, (0.1, 0.3), rates=(0.0, 0.25), margins=(0.5, math.nan))
+    auto_rate.write_json(path, pick.to_json())
+    before = path.read_bytes()
+    auto_rate.write_pick(path, pick, "rows")
+    return path, before
+
+
+def test_no_flipped_bit_of_a_pick_loads_another(picked):
+    path, _ = picked
+    content, expected = path.read_bytes(), auto_rate.read_pick(path, "rows").to_json()
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with contextlib.suppress(CheckpointError):
+            assert auto_rate.read_pick(path, "rows").to_json() == expected  # blanks mean nothing to JSON
+
+
+def test_a_pick_from_before_it_had_checksums_is_read(picked):
+    path, before = picked
+    expected = auto_rate.read_pick(path, "rows").to_json()
+    path.write_bytes(before)
+    assert auto_rate.read_pick(path, "any").to_json() == expected
+
+
+@pytest.mark.filterwarnings("ignore:64 rows are too few")
+def test_a_pick_does_not_go_on_with_other_data(tmp_path):
+    rows, run = tmp_path / "rows.csv", {"epochs": 2, "batch_size": 16, "drop_rate": "auto"}
+    rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 3}" for i in range(80)))
+    run = make_run("table", "prl-l", data_dir=str(rows), **run)
+    train(run, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()  # as if it had been killed after its pick
+    rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(80)))
+    with pytest.raises(CheckpointError, match=r"pick\.json was chosen by other training rows.*choose again"):
+        train(run, tmp_path / "run", resume=True)
 
 
 def test_clean_rows_stay(auto):

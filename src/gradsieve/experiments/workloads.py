@@ -21,7 +21,7 @@ from gradsieve.training.engines import CapturedEngine
 from gradsieve.training.feed import Feed
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.run import Compile, Precision, Run
-from gradsieve.training.setting import CRITERIA, Setting, make_optimizer, place
+from gradsieve.training.setting import CRITERIA, Setting, fingerprint, make_optimizer, place
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
 
@@ -111,5 +111,5 @@ def make_captured(rule: Method, workload: Workload, setup: Setup, drop_rate: flo
     setting = Setting(run, data, targets, is_corrupted, rule, device, [drop_rate], batches)
     ledger = Ledger.empty(len(targets), device)
     tally = Tally.empty(workload.outputs if workload.task == "classification" else 0, device)
-    state = State(setup.networks, setup.optimizers, ledger, tally, setting.fingerprint())
+    state = State(setup.networks, setup.optimizers, ledger, tally, fingerprint(setting.data.train))
     return CapturedEngine(setting, state, Feed(train, device))

@@ -41,8 +41,8 @@ from gradsieve.tables.frame import Frame
 from gradsieve.tables.model_folder import Design, Model, about, check_new, read_content, save_model, saved_summary
 from gradsieve.tables.shards import Shards
 from gradsieve.tables.targets import given_targets, task_of
-from gradsieve.training.auto_rate import PICK, read_pick
-from gradsieve.training.files import write_json, write_tensors
+from gradsieve.training.auto_rate import PICK, read_pick, write_pick
+from gradsieve.training.files import write_tensors
 from gradsieve.training.folder import RunFolder, check_same, require_same
 from gradsieve.training.interrupt import stop_request
 from gradsieve.training.repeatable import reproducible
@@ -114,7 +114,8 @@ def fit_stream(
     try:
         pick = None
         if drop_rate == AUTO:
-            pick = settle_rate(folder.path / PICK, plan, known, encoder, lambda number: design.build())
+            file, make_network = folder.path / PICK, lambda number: design.build()
+            pick = settle_rate(file, shards.sha256, plan, known, encoder, make_network)
             note(pick.warning or pick_summary(pick))
             plan = replace(plan, drop_rate=pick.rate)
             encoder = replace(encoder, drops=plan.used_rate > 0)
@@ -220,17 +221,22 @@ def find_folder(out: Path, fit: StreamFit, resume: bool) -> RunFolder:
 
 
 def settle_rate(
-    path: Path, plan: Plan, known: Surveyed, encoder: Encoder, make_network: Callable[[int], nn.Module]
+    path: Path,
+    data_sha256: str,
+    plan: Plan,
+    known: Surveyed,
+    encoder: Encoder,
+    make_network: Callable[[int], nn.Module],
 ) -> RatePick:
     """The drop rate by the vote of some of the sample; a fit that goes on keeps the one that it has."""
     if path.exists():
-        return read_pick(path)
+        return read_pick(path, data_sha256)
     rows = known.sample.take(np.arange(len(known.sample)) % -(-len(known.sample) // ASKED_ROWS) == 0)
     rows, _ = encoder.usable(rows)
     inputs = encoder.part(rows).inputs.numpy()
     targets_at = partial(known.targets.scaled, given_targets(rows, known.targets))
     pick = choose_rate(replace(plan, epochs=max(plan.epochs, VOTE_EPOCHS)), inputs, targets_at, make_network)
-    write_json(path, pick.to_json())
+    write_pick(path, pick, data_sha256)
     return pick
 
 

@@ -6,18 +6,21 @@ killed before chooses again, and the same.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gradsieve import seeds
+from gradsieve.arguments import elsewhere
 from gradsieve.choosing.electorate import Part, electorate
 from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.choosing.picture import summary
@@ -25,9 +28,9 @@ from gradsieve.choosing.rates import race
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
 from gradsieve.training.evaluate import predict_together
-from gradsieve.training.files import read_json, write_json
+from gradsieve.training.files import finite, read_json, write_json
 from gradsieve.training.repeatable import reproducible
-from gradsieve.training.setting import Setting, at_rate
+from gradsieve.training.setting import Setting, at_rate, fingerprint
 
 if TYPE_CHECKING:
     from gradsieve.training.loop import Trainer
@@ -40,22 +43,45 @@ def settle_rate(setting: Setting, start: Start, folder: Path | None, note: Calla
     """The pick of a run: the one in its folder, or a new one, which is written there."""
     path = None if folder is None else folder / PICK
     if path is not None and path.exists():
-        return read_pick(path)
+        return read_pick(path, fingerprint(setting.data.train))
     pick = choose_rate(setting, start)
     if path is not None:
-        write_json(path, pick.to_json())
+        write_pick(path, pick, fingerprint(setting.data.train))
     note(summary(pick))
     if pick.warning:
         warnings.warn(pick.warning, UserWarning, stacklevel=3)  # of whoever called train()
     return pick
 
 
-def read_pick(path: Path) -> RatePick:
-    """A pick from its file, or one error."""
+def write_pick(path: Path, pick: RatePick, data_sha256: str) -> None:
+    """A pick, with the SHA-256 of the rows that made it and of all that is written."""
+    values = finite({**pick.to_json(), "data_sha256": data_sha256})
+    write_json(path, {**values, "sha256": checksum(values)})
+
+
+def read_pick(path: Path, data_sha256: str) -> RatePick:
+    """A pick from its file, of the same rows, or one error."""
+    made_with = data_sha256
     try:
-        return RatePick.from_json(read_json(path))
-    except (AttributeError, TypeError, GradsieveError) as error:
+        values = read_json(path)
+        if "sha256" in values:  # a pick from before has none
+            if values.pop("sha256") != checksum(values):
+                raise CheckpointError("its SHA-256 is not the one that was recorded")
+            made_with = values.pop("data_sha256")
+        pick = RatePick.from_json(values)
+    except (AttributeError, KeyError, TypeError, GradsieveError) as error:
         raise CheckpointError(f"{path} is damaged: it is not a pick ({error}). Delete it to choose again.") from error
+    if made_with != data_sha256:
+        raise CheckpointError(
+            f"{path} was chosen by other training rows: the data has changed since. "
+            f"{elsewhere('Put it back as it was, delete the file to choose again')}"
+        )
+    return pick
+
+
+def checksum(values: dict[str, Any]) -> str:
+    """SHA-256 of plain values."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def choose_rate(setting: Setting, start: Start) -> RatePick:

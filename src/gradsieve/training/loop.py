@@ -39,6 +39,7 @@ from gradsieve.training.run import Run, most_dropped
 from gradsieve.training.setting import (
     Setting,
     at_rate,
+    fingerprint,
     make_optimizer,
     prepare,
     real_precision,
@@ -137,7 +138,7 @@ def start(setting: Setting) -> State:
         [make_optimizer(network, setting.run.learning_rate) for network in networks],
         Ledger.empty(len(setting.data.train), setting.device),
         Tally.empty(classes, setting.device),
-        setting.fingerprint(),
+        fingerprint(setting.data.train),
     )
 
 

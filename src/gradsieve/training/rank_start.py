@@ -17,7 +17,7 @@ from gradsieve.choosing.pick import RatePick
 from gradsieve.ranks.batchnorm import batch_norms
 from gradsieve.training.auto_rate import PICK, Start, read_pick, settle_rate
 from gradsieve.training.run import Run
-from gradsieve.training.setting import Setting
+from gradsieve.training.setting import Setting, fingerprint
 from gradsieve.training.state import State
 from gradsieve.training.versions import versions
 
@@ -66,7 +66,9 @@ def shares_in_words(setting: Setting, state: State) -> str:
 
 def settle_together(setting: Setting, start: Start, path: Path | None, note: Callable[[str], None]) -> RatePick:
     """One drop rate for all ranks: that of the first rank's folder, or what candidates of all ranks together say."""
-    known = ranks.agreed(lambda: read_pick(path / PICK) if path is not None and (path / PICK).exists() else None)
+    file = None if path is None else path / PICK
+    is_there = file is not None and file.exists()
+    known = ranks.agreed(lambda: read_pick(file, fingerprint(setting.data.train)) if file and is_there else None)
     found = ranks.from_first(None if known is None else known.to_json())
     if found is None:
         with warnings.catch_warnings():

@@ -56,14 +56,6 @@ class Setting:
             return self.run.learning_rate
         return linear_decay(epoch, self.run.epochs, self.run.learning_rate)
 
-    def fingerprint(self) -> str:
-        """SHA-256 of the training rows: a state must not go on with other data."""
-        digest = hashlib.sha256()
-        for tensor in (self.data.train.inputs, self.data.train.targets):
-            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().numpy().data)
-        return digest.hexdigest()
-
     def make_networks(self) -> list[nn.Module]:
         """The networks at their start, each from a stream of its own."""
         shape = as_float(self.data.train.inputs[:1]).shape[1:]
@@ -73,6 +65,15 @@ class Setting:
                 network = build(self.run.model, shape, self.data.outputs, self.run.model_options)
             networks.append(place(network, self.device, self.run.precision))
         return networks
+
+
+def fingerprint(rows: Rows) -> str:
+    """SHA-256 of rows: what was made with some must not go on with others."""
+    digest = hashlib.sha256()
+    for tensor in (rows.inputs, rows.targets):
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def place(network: nn.Module, device: torch.device, precision: Precision) -> nn.Module:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from gradsieve.data.table import read_csv, split
 from gradsieve.errors import CheckpointError
 from gradsieve.training import loop
 from gradsieve.training.folder import open_folder, read_folder
@@ -152,10 +153,13 @@ def test_a_run_killed_before_it_wrote_anything_can_be_started(digits, tmp_path, 
     assert json.loads((path / "config.json").read_text()) == digits(epochs=1).to_json()
 
 
-def test_a_state_does_not_go_on_with_other_data(tmp_path):
+@pytest.mark.parametrize("other", ["training", "test"])
+def test_a_state_does_not_go_on_with_other_data(other, tmp_path):
     """The same settings name the same file, but not what is in it."""
     rows = tmp_path / "rows.csv"
-    rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 3}" for i in range(80)))
+    given = [[i % 7, i % 5, i % 3] for i in range(80)]
+    write_rows(rows, given)
+    changed = int(split(read_csv(rows))[other == "test"][0])
     run = make_run("table", "prl-l", data_dir=str(rows), epochs=3, batch_size=16, drop_rate=0.2)
     setting = prepare(run)
     folder = open_folder(tmp_path / "run", run, resume=False)
@@ -163,9 +167,24 @@ def test_a_state_does_not_go_on_with_other_data(tmp_path):
     state = start(setting)
     folder.save_state(state.tensors(), state.meta())
     folder.release()
-    rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(80)))
-    with pytest.raises(CheckpointError, match="other training rows"):
+    given[changed][2] += 1
+    write_rows(rows, given)
+    with pytest.raises(CheckpointError, match=f"other {other} rows"):
         train(run, tmp_path / "run", resume=True)
+
+
+def write_rows(path, rows):
+    path.write_text("a,b,y\n" + "\n".join(",".join(map(str, row)) for row in rows))
+
+
+def test_a_state_from_before_it_knew_the_test_rows_goes_on(digits, stop_at, tmp_path):
+    folder = stop_at(digits(), tmp_path / "run", 30)
+    tensors, meta = folder.load_state()
+    meta.pop("test_sha256")
+    folder.save_state(tensors, meta)
+    train(digits(), tmp_path / "run", resume=True)
+    train(digits(), tmp_path / "whole")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
 def test_ctrl_c_in_the_last_test_is_no_end_of_it(digits, monkeypatch, tmp_path):

@@ -80,6 +80,7 @@ def train(
     setting = ranks.agreed(lambda: prepare(run))
     state = ranks.agreed(lambda: start(setting))
     ranks.require_alike("training rows", {"SHA-256": state.data_sha256})
+    ranks.require_alike("test rows", {"SHA-256": state.test_sha256})
     is_auto = isinstance(run.drop_rate, str)
     if ranks.is_first():
         check_breakdown(run.rate if is_auto else max(run.rate, most_dropped(run)))
@@ -139,6 +140,7 @@ def start(setting: Setting) -> State:
         Ledger.empty(len(setting.data.train), setting.device),
         Tally.empty(classes, setting.device),
         fingerprint(setting.data.train),
+        test_sha256=fingerprint(setting.data.test),
     )
 
 

@@ -28,6 +28,7 @@ class State:
     epoch_rows: Tensor | None = None  # where a method chose the epoch's rows at its start
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    test_sha256: str = ""  # of the test rows, where there are any
     kept: tuple[int, int] | None = None  # epoch and step of the state that the folder has
 
     def weights(self) -> dict[str, Tensor]:
@@ -66,16 +67,17 @@ class State:
 
     def meta(self) -> dict[str, Any]:
         """Everything that is not."""
-        names = ("data_sha256", "epoch", "step", "history", "seconds")
+        names = ("data_sha256", "test_sha256", "epoch", "step", "history", "seconds")
         return {name: getattr(self, name) for name in names}
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         """Become the state that was saved."""
-        if meta["data_sha256"] != self.data_sha256:
-            raise CheckpointError(
-                "The saved state was made with other training rows: the data has changed since. "
-                f"{elsewhere('Put it back as it was')}"
-            )
+        for rows, name in (("training", "data_sha256"), ("test", "test_sha256")):
+            if name in meta and meta[name] != getattr(self, name):  # a state from before knows no test rows
+                raise CheckpointError(
+                    f"The saved state was made with other {rows} rows: the data has changed since. "
+                    f"{elsewhere('Put it back as it was')}"
+                )
         for number, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
             network.load_state_dict(under(tensors, f"weights.network{number}."))
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

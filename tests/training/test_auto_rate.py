@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gradsieve.choosing import electorate
-from gradsieve.choosing.pick import RatePick
+from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.errors import CheckpointError, InputError
 from gradsieve.training import auto_rate
 from gradsieve.training.folder import read_folder
@@ -133,6 +133,12 @@ def test_a_pick_does_not_go_on_with_other_data(tmp_path):
     rows.write_text("a,b,y\n" + "\n".join(f"{i % 7},{i % 5},{i % 2}" for i in range(80)))
     with pytest.raises(CheckpointError, match=r"pick\.json was chosen by other training rows.*choose again"):
         train(run, tmp_path / "run", resume=True)
+
+
+def test_choosing_takes_time_that_counts(auto, monkeypatch):
+    monkeypatch.setattr(auto_rate, "choose_rate", lambda *args: time.sleep(0.5) or no_pick())
+    result = train(auto(epochs=1))
+    assert result.summary["seconds"] == result.history[-1]["seconds"] > 0.5
 
 
 def test_clean_rows_stay(auto):

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from gradsieve.training.loop import train
+from gradsieve.training.loop import is_time_to_warn, train
 from gradsieve.training.run import make_run
 from gradsieve.training.tally import Tally
 
@@ -38,6 +38,21 @@ def test_a_class_of_which_hardly_a_row_is_kept_is_told(seen, kept, told):
 def digits(epochs=4, **options):
     run = {"corruption": "symmetric", "rate": 0.7, "schedule": "constant", "epochs": epochs}
     return make_run("digits", "prl-l", **run, model_options={"hidden": [8]}, method_options=options)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "now"),
+    [("", False), ("xx", False), ("xxx", True), ("xxxx", False), (".x.xx", False), ("x.xxx", True), ("xxx.xxx", False)],
+)
+def test_it_is_told_once_and_after_some_epochs_on_end(epochs, now):
+    assert is_time_to_warn([{"forsaken": True} if each == "x" else {} for each in epochs]) == now
+
+
+@pytest.mark.filterwarnings("ignore:The rate is")
+def test_a_run_that_is_resumed_says_so_too(stop_at, tmp_path):
+    stop_at(digits(), tmp_path / "run", 2 * 1437 // 128 + 1)  # in the third of four epochs
+    with pytest.warns(UserWarning, match="In epoch 3, .* of the rows of class"):
+        train(digits(), tmp_path / "run", resume=True)
 
 
 @pytest.mark.filterwarnings("ignore:The rate is")

@@ -96,7 +96,7 @@ def train(
         ):
             if ranks.world_size() > 1:
                 progress.note(shares_in_words(setting, state))
-            picked: dict[str, Any] = {}
+            began, picked = time.monotonic(), {}
             if is_auto:
                 settle = settle_rate if ranks.world_size() == 1 else settle_together
                 pick = settle(setting, candidate, folder.path if folder is not None else None, progress.note)
@@ -108,6 +108,7 @@ def train(
                 state.restore(of_this_rank(tensors, stream), meta)
             probe = Probe.of(setting) if bounds else None
             trainer = Trainer(setting, state, folder, progress, probe, save_every)
+            trainer.clock = began  # choosing a rate is work on the run
             trainer.train()
         return finish(replace(setting, run=run), state, folder, {**trainer.manner(), **picked})
     finally:
@@ -149,6 +150,13 @@ def candidate(setting: Setting) -> Trainer:
     return Trainer(setting, start(setting), None, Progress(), None, math.inf, warns=False)
 
 
+def is_time_to_warn(history: list[dict[str, Any]]) -> bool:
+    """Whether a class was forsaken for ``PATIENCE`` epochs on end now, and never before: once is enough."""
+    forsaken = "".join("x" if record.get("forsaken") else "." for record in history)
+    too_long = PATIENCE * "x"
+    return forsaken.endswith(too_long) and too_long not in forsaken[:-1]
+
+
 class Trainer:
     """A run at work: state on the one side, folder, display and probe on the other."""
 
@@ -165,8 +173,7 @@ class Trainer:
         self.setting, self.run, self.method, self.state = setting, setting.run, setting.method, state
         self.folder, self.progress, self.probe = folder, progress, probe
         self.save_every = save_every
-        self.warns = warns and setting.method.drops_rows and ranks.rank() == 0
-        self.forsaking = 0  # epochs on end in which a class was hardly kept
+        self.warns = warns and ranks.rank() == 0
         self.feed = Feed(setting.data.train, setting.device, augment=setting.run.augment)
         self.engine, obstacle = make_engine(setting, state, self.feed)
         if obstacle:
@@ -262,17 +269,17 @@ class Trainer:
         if self.probe is not None:
             with ranks.alone():  # all ranks look at the same rows
                 record["gradient_error"] = self.probe.measure(state.networks[0])
+        forsaken = tally.forsaken() if self.method.drops_rows else ""
+        if forsaken:
+            record["forsaken"] = True
         record["seconds"] = self.elapsed()
         state.history.append(record)
-        forsaken = tally.forsaken() if self.warns else ""
-        self.forsaking = self.forsaking + 1 if forsaken else 0
         state.tally.clear()
         state.epoch, state.step = state.epoch + 1, 0
         if self.folder is not None:
             self.folder.write_metrics(state.history)
         self.progress.epoch(record)
-        if self.forsaking == PATIENCE:
-            self.warns = False  # once is enough
+        if self.warns and is_time_to_warn(state.history):
             warnings.warn(f"In epoch {record['epoch']}, {forsaken}", UserWarning, stacklevel=4)  # of who called train()
 
     def manner(self) -> dict[str, Any]:

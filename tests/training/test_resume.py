@@ -116,6 +116,40 @@ def test_a_run_goes_on_from_any_step(step, faces, stop_at, tmp_path):
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
+def test_buffers_that_no_state_dict_shows_go_on_too(digits, write_module, stop_at, tmp_path):
+    write_module("scaled", SCALED)
+    run = digits(model="scaled:Scaled", model_options={})
+    folder = stop_at(run, tmp_path / "run", 30)
+    tensors, _ = folder.load_state()
+    assert tensors["buffers.network0.scale"] != 1
+    assert len(tensors["buffers.network0.seen"]) == 30
+    train(run, tmp_path / "run", resume=True)
+    whole = train(run, tmp_path / "whole")
+    assert not any("scale" in name for name in whole.weights)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+SCALED = """
+import torch
+from torch import nn
+
+class Scaled(nn.Linear):
+    def __init__(self, input_shape, outputs):
+        super().__init__(64, outputs)
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.register_buffer("seen", torch.zeros(0), persistent=False)
+        self.register_buffer("turns", torch.ones(2, dtype=torch.complex64), persistent=False)
+        self.register_buffer("links", torch.eye(2).to_sparse(), persistent=False)
+
+    def forward(self, inputs):
+        inputs = inputs.flatten(1)
+        if self.training:
+            self.scale.lerp_(inputs.abs().mean(), 0.1)
+            self.seen = torch.cat([self.seen, self.scale[None]])
+        return super().forward(inputs / self.scale)
+"""
+
+
 def test_the_seconds_before_a_stop_count(digits, stop_at, tmp_path):
     folder = stop_at(digits(), tmp_path / "run", 30)
     before = folder.load_state()[1]["seconds"]

@@ -38,6 +38,20 @@ class State:
             for name, tensor in network.state_dict().items()
         }
 
+    def buffers(self) -> dict[str, Tensor]:
+        """What networks have beside their weights, and no ``state_dict`` shows: buffers that are not persistent."""
+        weights = self.weights()
+        buffers = {
+            f"network{number}.{name}": buffer
+            for number, network in enumerate(self.networks)
+            for name, buffer in network.named_buffers()
+        }
+        return {
+            name: buffer
+            for name, buffer in buffers.items()
+            if name not in weights and buffer.layout == torch.strided  # safetensors holds no others
+        }
+
     def is_finite(self) -> bool:
         """Whether no weight is NaN or infinite."""
         return bool(torch.stack([tensor.isfinite().all() for tensor in self.weights().values()]).all())
@@ -45,6 +59,7 @@ class State:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that is a tensor, by name."""
         tensors = {f"weights.{name}": tensor for name, tensor in self.weights().items()}
+        tensors |= {f"buffers.{name}": tensor for name, tensor in self.buffers().items()}
         for number, optimizer in enumerate(self.optimizers):
             for parameter, values in optimizer.state_dict()["state"].items():
                 tensors |= {f"optimizer{number}.{parameter}.{name}": value for name, value in values.items()}
@@ -80,6 +95,9 @@ class State:
                 )
         for number, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
             network.load_state_dict(under(tensors, f"weights.network{number}."))
+            for name, tensor in under(tensors, f"buffers.network{number}.").items():
+                buffer = network.get_buffer(name)
+                buffer.data = tensor.to(buffer.device)  # which may have grown since the start
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             values: dict[int, dict[str, Tensor]] = {}
             for name, tensor in under(tensors, f"optimizer{number}.").items():

@@ -18,7 +18,7 @@ from gradsieve import ranks
 from gradsieve.counts import keep_count
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.methods import METHODS
-from gradsieve.ranks.collectives import kinds_of
+from gradsieve.ranks.collectives import SMALL, kinds_of
 from gradsieve.selection import keep_smallest
 
 WORLDS = (2, 4)
@@ -250,7 +250,26 @@ def spoken(rank):
         "gathered": ranks.gather_tensors(tensors),
         "largest": ranks.largest([rank, 5 - rank]),
         "alone": alone_total(rank),
+        "border": {size: ranks.gather_rows([numbered(size + rank, rank)]).values[0] for size in BORDER},
+        "averaged": averaged(rank),
     }
+
+
+BORDER = [SMALL - 1, SMALL, SMALL + 1, SMALL + 7]  # bytes: what goes with the number of rows, and what follows it
+
+
+def numbered(rows, rank):
+    return ((torch.arange(rows) + 3 * rank) % 251).to(torch.uint8)
+
+
+def averaged(rank):
+    """What BatchNorm layers have seen, apart and then together."""
+    network = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(3))
+    for number, layer in enumerate(network):
+        layer.running_mean.fill_(rank + number)
+        layer.running_var.fill_(10.0 * rank)
+    ranks.average_statistics(network)
+    return {name: buffer for name, buffer in network.named_buffers() if buffer.dim()}
 
 
 def alone_total(rank):
@@ -397,6 +416,20 @@ def test_what_the_first_rank_says_holds_for_all(together):
         assert tensors["c"].item() is True
         assert [each["a"].tolist()[0] for each in rank["spoken"]["gathered"]] == list(range(len(together)))
         assert rank["spoken"]["largest"] == [len(together) - 1, 5]
+
+
+@pytest.mark.parametrize("size", BORDER)
+def test_rows_about_as_many_as_a_message_holds_arrive_whole(size, together):
+    expected = torch.cat([numbered(size + rank, rank) for rank in range(len(together))])
+    assert all(rank["spoken"]["border"][size].equal(expected) for rank in together)
+
+
+def test_local_batchnorm_goes_on_with_the_mean_of_what_the_ranks_saw(together):
+    mean = sum(range(len(together))) / len(together)
+    expected = {"0.running_mean": [mean] * 2, "0.running_var": [10 * mean] * 2}
+    expected |= {"1.running_mean": [mean + 1] * 3, "1.running_var": [10 * mean] * 3}
+    for rank in together:
+        assert {name: each.tolist() for name, each in rank["spoken"]["averaged"].items()} == expected
 
 
 def test_where_one_rank_fails_all_stop_and_the_first_says_why(together):

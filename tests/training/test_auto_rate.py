@@ -8,13 +8,15 @@ import time
 import pytest
 import torch
 
+from gradsieve import seeds
 from gradsieve.choosing import electorate
 from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.errors import CheckpointError, InputError
 from gradsieve.training import auto_rate
 from gradsieve.training.folder import read_folder
-from gradsieve.training.loop import train
+from gradsieve.training.loop import candidate, train
 from gradsieve.training.run import Run, make_run
+from gradsieve.training.setting import prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore:About .* of the targets seem wrong", "ignore:The held-out rows cannot")
 
@@ -139,6 +141,28 @@ def test_choosing_takes_time_that_counts(auto, monkeypatch):
     monkeypatch.setattr(auto_rate, "choose_rate", lambda *args: time.sleep(0.5) or no_pick())
     result = train(auto(epochs=1))
     assert result.summary["seconds"] == result.history[-1]["seconds"] > 0.5
+
+
+def test_candidates_have_no_test_rows_and_other_random_numbers_when_they_go_on(auto, monkeypatch):
+    streams, real, setting = [], auto_rate.reproducible, prepare(auto("prl-l"))
+
+    def noted(seed, device):
+        streams.append(seed)
+        return real(seed, device)
+
+    def race(begin, electorate, targets, seed):
+        runner = begin(0.0, electorate.whole)
+        runner.train(0.5)
+        runner.train(1.0)
+        tested = runner.trainer.test_inputs
+        assert len(tested) == 2
+        assert tested.equal(setting.data.train.inputs[electorate.whole.trained[:2]])
+        return no_pick()
+
+    monkeypatch.setattr(auto_rate, "reproducible", noted)
+    monkeypatch.setattr(auto_rate, "race", race)
+    auto_rate.choose_rate(setting, candidate)
+    assert streams == [seeds.derive(setting.run.seed, "candidate", epoch) for epoch in (1, 3)]
 
 
 def test_clean_rows_stay(auto):

@@ -1,6 +1,7 @@
 """Files that are whole or not there: in pieces, too."""
 
 import hashlib
+import os
 
 import pytest
 import torch
@@ -38,6 +39,19 @@ def test_tensors_that_share_memory_are_written_apart(tmp_path):
     shared = torch.arange(6.0)
     sha256 = write_tensors(tmp_path / "t", {"whole": shared, "part": shared[2:4]})
     assert read_tensors(tmp_path / "t", sha256)["part"].tolist() == [2, 3]
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    """A power cut would otherwise leave the new name with nothing in it."""
+    calls = []
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(os, name, noted(calls, name, getattr(os, name)))
+    write_whole(tmp_path / "t", b"new")
+    assert calls == ["fsync", "replace", "fsync"]  # the file, its name, the folder
+
+
+def noted(calls, name, action):
+    return lambda *args: (calls.append(name), action(*args))[1]
 
 
 def test_pieces_that_end_in_an_error_leave_what_was_there(tmp_path):

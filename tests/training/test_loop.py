@@ -318,6 +318,12 @@ def test_a_run_that_diverges_says_so_and_leaves_a_usable_folder(tmp_path, method
         train(run, tmp_path / "run", resume=True)
 
 
+def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_noticed_in_it(digits):
+    """Every loss of the epoch is finite: its only step is the one after which no weight is."""
+    with pytest.raises(GradsieveError, match="a weight became NaN or infinite in epoch 1"):
+        train(digits("standard", learning_rate=1e39, batch_size=1437, epochs=3))
+
+
 def test_training_works_in_a_thread(digits, tmp_path):
     """Signals belong to the main thread; a run in another one does without."""
     results = []

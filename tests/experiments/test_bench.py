@@ -8,12 +8,13 @@ import pytest
 import torch
 from rich.console import Console
 
+from gradsieve import kernels
 from gradsieve.errors import InputError
 from gradsieve.experiments import bench as bench_module
 from gradsieve.experiments.bench import WORKLOADS, Workload, bench, find_workload, make_step, summary, take_turns
 from gradsieve.experiments.floors import make_floor
 from gradsieve.experiments.peers import PEERS
-from gradsieve.methods import METHODS
+from gradsieve.methods import METHODS, prl_g
 from gradsieve.report.bench_table import bench_table
 from gradsieve.training.setting import choose_device
 
@@ -39,6 +40,16 @@ def test_every_method_that_fits_the_task_is_measured_beside_standard(task):
 
 def test_standard_is_always_there_and_once():
     assert list(bench(SMALL, ["prl-l", "standard"], turns=3, device="cpu")["methods"]) == ["standard", "prl-l"]
+
+
+def test_without_kernels_means_every_step(monkeypatch):
+    wanted, real = [], prl_g.row_pass
+    monkeypatch.setattr(prl_g, "row_pass", lambda *each: wanted.append(kernels._WANTED.get()) or real(*each))
+    for name in ("prl-g:kernels=off", "prl-g"):
+        step = make_step(SMALL, name, 0.45, CPU)
+        for _ in range(3):
+            step()
+    assert wanted == [False] * 3 + [True] * 3
 
 
 def test_the_ratio_is_of_steps_in_the_same_turn():

@@ -89,10 +89,9 @@ def make_step(workload: Workload, method: str, drop_rate: float, device: torch.d
         rule.require(network, workload.batch_size, device)
     if kernels == "on":
         return ENGINES[engine](rule, workload, setup, drop_rate)
-    with without_kernels():  # the choice is made while the step is captured
+    with without_kernels():
         step = ENGINES[engine](rule, workload, setup, drop_rate)
-        step()
-    return step
+    return without_kernels()(step)  # in every call: a plain step chooses each time, a captured one in the first
 
 
 def bench(

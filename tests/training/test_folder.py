@@ -19,6 +19,7 @@ from gradsieve.training import folder as folders
 from gradsieve.training.files import read_tensors, write_whole
 from gradsieve.training.folder import RunFolder, open_folder, read_folder
 from gradsieve.training.loop import train
+from gradsieve.training.result import load_result
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +200,55 @@ def test_damaged_metrics_are_one_error(finished):
     (finished.path / "metrics.jsonl").write_bytes(b'{"epoch": 1\n')
     with pytest.raises(CheckpointError, match=r"metrics\.jsonl is damaged"):
         train(finished.run, finished.path, resume=True)
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl"])
+def test_no_flipped_bit_of_the_figures_goes_unnoticed(name, finished):
+    path, result = finished.path / name, load_result(finished.path)
+    figures = {key: value for key, value in result.summary.items() if key != "figures_sha256"}
+    content, noticed = path.read_bytes(), 0
+    for bit in random.Random(0).sample(range(8 * len(content)), 200):
+        path.write_bytes(flip(content, bit))
+        try:
+            found = load_result(finished.path)
+        except CheckpointError:
+            noticed += 1
+            continue
+        # Blanks mean nothing to JSON, and a sum under another name is none.
+        assert {key: found.summary[key] for key in result.summary if key != "figures_sha256"} == figures
+        assert found.history == result.history
+    assert noticed > 100
+
+
+OLD_RESULTS = {
+    "other width": ({"outputs": 11}, "weights do not fit the network"),
+    "no width": ({"outputs": None}, "weights do not fit the network"),
+    "no network": ({"input_shape": "many"}, "weights do not fit the network"),
+    "no run": ({"run": {"data": "digits"}}, "holds no run"),
+    "no settings": ({"run": 3}, "holds no run"),
+    "a word": ({"last": "high"}, "is no number"),
+}
+
+
+@pytest.mark.parametrize("name", OLD_RESULTS)
+def test_a_damaged_result_of_before_figures_had_a_sum_is_one_error(name, finished):
+    changes, says = OLD_RESULTS[name]
+    path = finished.path / "result.json"
+    summary = {key: value for key, value in json.loads(path.read_text()).items() if key != "figures_sha256"}
+    path.write_text(json.dumps(summary))
+    assert "digits" in repr(load_result(finished.path))
+    path.write_text(json.dumps(summary | changes))
+    with pytest.raises(CheckpointError, match=says):
+        load_result(finished.path).networks()
+
+
+def test_a_line_that_is_no_record_is_one_error(finished):
+    summary = json.loads((finished.path / "result.json").read_text())
+    del summary["figures_sha256"]
+    (finished.path / "result.json").write_text(json.dumps(summary))
+    (finished.path / "metrics.jsonl").write_text("3\n")
+    with pytest.raises(CheckpointError, match=r"a line of its metrics\.jsonl is not the record of an epoch"):
+        load_result(finished.path)
 
 
 def test_a_file_with_the_right_checksum_that_holds_no_tensors_is_one_error(tmp_path):

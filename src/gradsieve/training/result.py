@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import statistics
 from collections.abc import Mapping
@@ -12,12 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradsieve.errors import CheckpointError, RunFolderError
+from gradsieve import ranks
+from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.methods import METHODS
 from gradsieve.metrics import METRICS
 from gradsieve.models.build import build
 from gradsieve.notebook import PAGES
 from gradsieve.registry import sources
+from gradsieve.training.files import finite
 from gradsieve.training.folder import RunFolder, read_folder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.run import Run
@@ -60,18 +64,24 @@ class Result:
     def networks(self) -> list[nn.Module]:
         """The trained networks, in host memory and eval form; two where the method has two."""
         run = Run.from_json(self.summary["run"])
-        if "input_shape" not in self.summary:
+        if not self.summary.keys() >= {"input_shape", "outputs"}:
             raise CheckpointError("This result was written before networks were described in it. Train the run again.")
         code = changed_code(self.summary["run"].get("sources"), sources(run.model))
         if code:
             raise CheckpointError(
                 f"The weights are of a network of other code: {code}. Put it back as it was, or train the run again."
             )
-        networks = []
-        for number in range(METHODS[run.method].networks):
-            network = build(run.model, self.summary["input_shape"], self.summary["outputs"], run.model_options)
-            network.load_state_dict(under(self.weights, f"network{number}."))
-            networks.append(network.eval())
+        shape, outputs, networks = self.summary["input_shape"], self.summary["outputs"], []
+        try:
+            for number in range(METHODS[run.method].networks):
+                network = build(run.model, shape, outputs, run.model_options)
+                network.load_state_dict(under(self.weights, f"network{number}."))
+                networks.append(network.eval())
+        except (InputError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"The weights do not fit the network that the result describes: {run.model}, inputs {shape}, outputs "
+                f"{outputs}. Its result.json is damaged, or the code of the network is other than it was."
+            ) from error
         return networks
 
     def __repr__(self) -> str:
@@ -107,6 +117,7 @@ def finish(
     }
     weights = {name: tensor.detach().cpu() for name, tensor in state.weights().items()}
     if folder is not None:
+        summary["figures_sha256"] = figures_sha256(summary, state.history)
         summary = folder.finish(summary, weights, state.ledger.tensors())
     return Result(summary, state.history, weights, state.ledger.cpu())
 
@@ -121,7 +132,30 @@ def load_result(folder: str | Path) -> Result:
 
 def read_result(folder: RunFolder | SharedFolder) -> Result:
     """The result of a finished run, from its folder."""
-    return Result(folder.result(), folder.metrics(), folder.weights(), Ledger(**folder.ledger()))
+    summary, history = folder.result(), folder.metrics()
+    ranks.agreed(lambda: require_whole(folder.path, summary, history))
+    return Result(summary, history, folder.weights(), Ledger(**folder.ledger()))
+
+
+def require_whole(folder: Path | None, summary: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
+    """Refuse a result that is not what was written. One of before figures had a sum must at least be readable."""
+    if summary.get("figures_sha256", figures_sha256(summary, history)) != figures_sha256(summary, history):
+        raise CheckpointError(f"{folder} is damaged: the figures of its result.json or metrics.jsonl were altered.")
+    figures = [summary[name] for name in ("last", "last10_mean", "purity")]
+    if not all(figure is None or isinstance(figure, int | float) for figure in figures):
+        raise CheckpointError(f"{folder} is damaged: a figure of its result.json is no number.")
+    if not all(isinstance(record, dict) for record in history):
+        raise CheckpointError(f"{folder} is damaged: a line of its metrics.jsonl is not the record of an epoch.")
+    try:
+        Run.from_json(summary["run"])
+    except InputError as error:
+        raise CheckpointError(f"{folder} is damaged: its result.json holds no run ({error})") from error
+
+
+def figures_sha256(summary: Mapping[str, Any], history: list[dict[str, Any]]) -> str:
+    """Of all that result.json and metrics.jsonl say; sums, which other files are compared with, aside."""
+    said = {name: summary[name] for name in summary if not name.endswith("_sha256")}
+    return hashlib.sha256(json.dumps(finite([said, history]), sort_keys=True).encode()).hexdigest()
 
 
 def number(value: float | None) -> float:

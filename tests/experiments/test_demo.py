@@ -10,6 +10,7 @@ from gradsieve.report.curves import draw_curves
 
 def test_recovered_is_the_share_of_the_loss_that_came_back():
     assert demo.recovered(standard=0.7, robust=0.91, clean=0.98) == pytest.approx(0.75)
+    assert demo.recovered(standard=-1, robust=0.5, clean=1) == 0.5
 
 
 def test_a_short_demo_leaves_table_picture_and_runs_and_is_not_run_twice(tmp_path, monkeypatch, capsys):

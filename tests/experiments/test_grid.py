@@ -49,6 +49,8 @@ def test_table3_drops_exactly_so_much():
     cells = make_cells("table3", Scope(rows=("CF10-pf-45",), **ONE))
     assert [cell.run.drop_rate for cell in cells] == [0.35, 0.4, 0.45, 0.5, 0.55]
     assert {cell.run.rate for cell in cells} == {0.45}
+    cells = make_cells("table3", Scope(rows=("CF10-sym-70",), **ONE))
+    assert [cell.run.drop_rate for cell in cells] == [0.6, 0.65, 0.7, 0.75, 0.8]  # in floats, 0.7 - 0.05 is less
 
 
 def test_table4_is_long_enough_for_its_steps_to_be_compiled():

@@ -469,6 +469,20 @@ def test_input_overwritten_after_the_layer_read_it_is_never_used():
         row_gradient_norms(network, cross_entropy, inputs, targets)
 
 
+def test_nor_is_one_that_no_backward_would_miss():
+    """After a frozen part nothing but our own record has the input: autograd's check would not see the change."""
+
+    def overwrite_features(self, x):
+        features = self.core(x).detach()
+        outputs = self.head(features)
+        return outputs + features.mul_(2).sum(1, keepdim=True)
+
+    parts = {"core": nn.Linear(4, 4), "head": nn.Linear(4, 3)}
+    network, (inputs, targets) = Lambda(overwrite_features, **parts).double(), rows_of(5, 4)
+    with pytest.raises(RuntimeError, match="inplace"):  # of the rows, run one by one
+        row_gradients(network, cross_entropy, inputs, targets)
+
+
 def test_the_reference_equals_the_loop():
     network, (inputs, targets) = conv_network().eval(), rows_of(5, 2, 10, 10)
     found = reference_row_gradients(network, cross_entropy, inputs, targets)

@@ -106,6 +106,18 @@ def test_bad_rows_are_skipped_counted_and_named(faulty, small_windows):
         assert feed.bad == 6
 
 
+def test_bad_rows_are_counted_from_the_end_of_a_window_on(faulty, small_windows):
+    """A batch may take the last rows of a window: then the place behind it is the beginning of the next one."""
+    small_windows(400)
+    feed = make_feed(faulty, "skip")
+    ends = [place for _, place in drawn(feed, 1, 1) if not place.done]
+    assert len(ends) == len(feed.windows(1))
+    for place in ends:
+        feed.bad = 0
+        drawn(feed, 1, 1, place)
+        assert feed.bad == 6
+
+
 def test_words_in_a_column_of_numbers_are_bad_rows(tmp_path, small_windows, columns, write_shards):
     small_windows(400)
     table = columns()

@@ -82,6 +82,19 @@ def test_a_stream_is_fitted_as_well_as_a_table_in_memory(shards, streamed, tmp_p
     assert 1 - np.var((given - predicted)[honest]) / np.var(given[honest]) > 0.97
 
 
+def test_rows_that_no_step_saw_have_scores_on_the_scale_of_the_others(shards, tmp_path):
+    """SPL goes by losses, and what is known of a row in the end is a gradient."""
+    out = tmp_path / "m"
+    fit(shards, out, method="spl", epochs=1, batch_size=65)
+    ledger = read_tensors(out / "ledger.safetensors", json.loads((out / "model.json").read_text())["ledger_sha256"])
+    scores = np.empty(ROWS)
+    for row in read(out / "rows.csv"):
+        scores[int(row["row"]) - 1] = float(row["score"])
+    seen = ledger["scored"].numpy() > 0
+    assert (~seen).sum() == 39
+    assert 0.5 < np.median(scores[~seen]) / np.median(scores[seen]) < 2
+
+
 def test_the_folder_is_that_of_every_fit_and_the_ledger(streamed):
     out, summary = streamed
     assert sorted(path.name for path in out.iterdir()) == [

@@ -1,5 +1,7 @@
 """Batches: whole ones, in the order asked for, the same bits from the device's memory or streamed."""
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -56,10 +58,15 @@ def test_a_partial_last_batch_is_left_out_and_a_small_set_is_one_batch(rows, bat
     assert len(feed) == rows
 
 
-def test_a_stream_that_is_left_early_ends(recwarn):
-    batches = Feed(rows_of(50), CPU, resident=False).batches(torch.arange(50), 5)
+def test_a_stream_that_is_left_early_ends():
+    feed, threads = Feed(rows_of(50), CPU, resident=False), threading.active_count()
+    batches = feed.batches(torch.arange(50), 5)
     next(batches)
+    assert threading.active_count() == threads + 1
     batches.close()
+    assert threading.active_count() == threads
+    assert next(batches, None) is None
+    assert len(list(feed.batches(torch.arange(50), 5))) == 10
 
 
 @pytest.mark.parametrize(

@@ -131,10 +131,13 @@ def ranks(tmp_path_factory):
     ranks.close()
 
 
+ASIDE = ("seconds", "versions", "bound", "figures_sha256")  # times, and a sum that knows them
+
+
 def outcome(path):
     """All that a finished run leaves, but the time it took."""
     folder = read_folder(path)
-    result = {name: value for name, value in folder.result().items() if name not in ("seconds", "versions", "bound")}
+    result = {name: value for name, value in folder.result().items() if name not in ASIDE}
     metrics = [{name: value for name, value in record.items() if name != "seconds"} for record in folder.metrics()]
     folder.weights()
     folder.ledger()

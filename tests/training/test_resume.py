@@ -41,10 +41,13 @@ RUNS = {
 KILLS = 20  # of each of these
 
 
+ASIDE = ("seconds", "versions", "figures_sha256")  # times, and a sum that knows them
+
+
 def outcome(path):
     """All that a finished run leaves, but the time it took."""
     folder = read_folder(path)
-    result = {name: value for name, value in folder.result().items() if name not in ("seconds", "versions")}
+    result = {name: value for name, value in folder.result().items() if name not in ASIDE}
     metrics = [{name: value for name, value in record.items() if name != "seconds"} for record in folder.metrics()]
     folder.weights()
     folder.ledger()

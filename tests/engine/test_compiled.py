@@ -75,6 +75,38 @@ def test_a_traced_step_is_the_step(name, network, rate):
     assert_same_step(METHODS[name](criterion), networks, Programs(as_traced), rate)
 
 
+def test_the_form_of_a_network_is_part_of_a_program():
+    network, programs = convolutions("batch").double(), Programs(as_traced)
+    method = METHODS["standard"](F.cross_entropy)
+    for form in (True, False, True):
+        assert_same_step(method, [network.train(form)], programs, 0.0, steps=1)
+    assert len(programs.made) == 2
+
+
+CHANGES = {
+    "itself": lambda weight: weight.add_(1),
+    "a row": lambda weight: [row.add_(1) for row in weight],
+    "a part": lambda weight: [part.add_(1) for part in weight.split(1)],
+    "a view": lambda weight: weight.detach().view(-1).add_(1),
+    "in a list": lambda weight: torch._foreach_add_([weight], 1.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_weight_that_is_changed_between_two_casts_is_cast_twice(change):
+    def function(changed, same):
+        sums = [changed.double().sum(), same.double().sum()]
+        CHANGES[change](changed)
+        return [*sums, changed.double().sum(), same.double().sum()]
+
+    traced = []
+    programs = Programs(lambda graph: traced.append(graph) or graph)
+    found = programs.run("casts", function, torch.zeros(3), torch.ones(3))
+    assert [float(each) for each in found] == [0, 3, 3, 3]
+    casts = [node for node in traced[0].graph.nodes if node.target is torch.ops.aten._to_copy.default]
+    assert len(casts) == 3  # of what stays the same, one
+
+
 def test_a_program_is_made_once_for_its_shapes():
     networks, programs, method = [mlp()], Programs(as_traced), METHODS["prl-l"](F.cross_entropy)
     for _ in range(3):

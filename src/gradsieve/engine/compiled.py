@@ -7,6 +7,7 @@ selection and losses with their neighbours. Compiling takes seconds; torch cache
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from gradsieve.counts import keep_count
 from gradsieve.method import Method, Selection
@@ -67,7 +69,7 @@ def trace(function: Callable[..., Any], *tensors: Any) -> torch.fx.GraphModule:
 
 def share_casts(traced: torch.fx.GraphModule) -> None:
     """Cast a weight once where several passes over a network would each cast it anew."""
-    changed = {node.args[0] for node in traced.graph.nodes if is_in_place(node)}
+    changed = changed_nodes(traced.graph)
     first: dict[Hashable, torch.fx.Node] = {}
     for node in list(traced.graph.nodes):
         if node.target is torch.ops.aten._to_copy.default and node.args[0].op == "placeholder":
@@ -78,8 +80,32 @@ def share_casts(traced: torch.fx.GraphModule) -> None:
     traced.recompile()
 
 
-def is_in_place(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+def changed_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """What operations write to, and what that is a part or a view of."""
+    changed: set[torch.fx.Node] = set()
+    waiting = [written for node in graph.nodes for written in written_by(node)]
+    while waiting:
+        node = waiting.pop()
+        if node not in changed:
+            changed.add(node)
+            waiting += node.all_input_nodes if is_view(node) else []
+    return changed
+
+
+def written_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The arguments that an operation changes in place; a list may hold them."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    arguments = node.target._schema.arguments
+    values = {**{argument.name: value for argument, value in zip(arguments, node.args, strict=False)}, **node.kwargs}
+    written = [values.get(each.name) for each in arguments if each.alias_info is not None and each.alias_info.is_write]
+    return [each for each in tree_leaves(written) if isinstance(each, torch.fx.Node)]
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is operator.getitem
+    return any(each.alias_info is not None for each in node.target._schema.returns)
 
 
 def described(value: Any) -> Hashable:

@@ -17,12 +17,12 @@ ROWS = 3000
 INPUTS = ["a", "b", "c", "town"]
 
 
-def make_feed(folder, bad_rows="stop", notes=None, **options):
+def make_feed(folder, bad_rows="stop", notes=None):
     table = open_shards(folder)
     known = survey(table, Roles(["y"], INPUTS, []), None, 0, bad_rows, lambda text: None)
     note = (lambda text: None) if notes is None else notes.append
     encoder = Encoder(known.encoding, known.targets, known.amounts, True, bad_rows, note)
-    return BlockFeed(table, encoder, 0, torch.device("cpu"), **options)
+    return BlockFeed(table, encoder, 0, torch.device("cpu"))
 
 
 def drawn(feed, epoch, size, place=Place()):  # noqa: B008
@@ -54,14 +54,6 @@ def test_a_batch_holds_what_the_table_has(shards, small_windows):
     for batch, _ in drawn(feed, 1, 100):
         assert_array_equal(batch.inputs, expected.inputs[batch.rows])
         assert_array_equal(batch.targets, expected.targets[batch.rows])
-
-
-def test_ranks_share_the_rows(shards, small_windows):
-    small_windows(400)
-    seen = [
-        torch.cat([batch.rows for batch, _ in drawn(make_feed(shards, world=3, rank=rank), 1, 10)]) for rank in range(3)
-    ]
-    assert len(torch.cat(seen).unique()) == sum(map(len, seen)) == ROWS // 3 // 10 * 10 * 3
 
 
 def test_neighbours_are_parted(shards, small_windows):

@@ -45,11 +45,8 @@ class Stretch:
 class BlockFeed:
     """A table in files, ready to be drawn in the order of any epoch."""
 
-    def __init__(
-        self, shards: Shards, encoder: Encoder, seed: int, device: torch.device, world: int = 1, rank: int = 0
-    ) -> None:
+    def __init__(self, shards: Shards, encoder: Encoder, seed: int, device: torch.device) -> None:
         self.shards, self.encoder, self.seed, self.device = shards, encoder, seed, device
-        self.world, self.rank = world, rank
         self.waited = 0.0  # seconds for rows that were not read yet
         self.bad = 0  # rows that the last whole epoch left out
 
@@ -58,7 +55,7 @@ class BlockFeed:
 
     def windows(self, epoch: int) -> list[Window]:
         """What is read together in an epoch."""
-        groups = epoch_groups(self.shards.groups, self.seed, epoch, self.world, self.rank)
+        groups = epoch_groups(self.shards.groups, self.seed, epoch)
         return list(windows(groups, window_size(self.encoder.encoding.size)))
 
     def batches(self, epoch: int, size: int, place: Place) -> Iterator[tuple[Batch, Place]]:
@@ -66,7 +63,7 @@ class BlockFeed:
         waiting: deque[Stretch] = deque()
         bad = place.bad
         for number, part in self.read_ahead(self.windows(epoch), place.window):
-            order = window_order(len(part.rows), self.seed, epoch, self.rank, number)
+            order = window_order(len(part.rows), self.seed, epoch, number)
             waiting.append(Stretch(number, part, order, place.done if number == place.window else 0, bad))
             bad += part.bad
             while sum(stretch.left for stretch in waiting) >= size:

@@ -1,7 +1,7 @@
-"""The order in which an epoch visits rows that cannot all be in memory: a function of seed, epoch, world and rank.
+"""The order in which an epoch visits rows that cannot all be in memory: a function of seed and epoch.
 
-Groups are shuffled and dealt to the ranks. A rank reads several of them at a time, a slice of each; such a window of
-rows is shuffled as a whole. So neighbours in a file meet rows from far away, and no group is decoded twice.
+Groups are shuffled. Several of them are read at a time, a slice of each; such a window of rows is shuffled as a whole.
+So neighbours in a file meet rows from far away, and no group is decoded twice.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def window_size(inputs: int) -> int:
     return max(LEAST_ROWS, min(WINDOW_ROWS, WINDOW_BYTES // (4 * max(1, inputs))))
 
 
-def epoch_groups(groups: Sequence[Group], seed: int, epoch: int, world: int = 1, rank: int = 0) -> list[Group]:
-    """The groups that a rank reads in an epoch, in the order in which it begins them."""
+def epoch_groups(groups: Sequence[Group], seed: int, epoch: int) -> list[Group]:
+    """The groups in the order in which an epoch begins them."""
     order = torch.randperm(len(groups), generator=seeds.generator(seed, "groups", epoch)).tolist()
-    return [groups[number] for number in order[rank::world]]
+    return [groups[number] for number in order]
 
 
 def windows(groups: Sequence[Group], rows: int) -> Iterator[Window]:
@@ -51,6 +51,7 @@ def windows(groups: Sequence[Group], rows: int) -> Iterator[Window]:
         yield window
 
 
-def window_order(rows: int, seed: int, epoch: int, rank: int, number: int) -> Tensor:
+def window_order(rows: int, seed: int, epoch: int, number: int) -> Tensor:
     """The order of the rows of a window."""
-    return torch.randperm(rows, generator=seeds.generator(seed, "window", epoch, rank, number))
+    stream = (seed, "window", epoch, 0, number)  # 0: once a rank; a fit that was begun then goes on to the same bits
+    return torch.randperm(rows, generator=seeds.generator(*stream))

@@ -1,7 +1,7 @@
 """Parquet and Arrow files as one table that is never read whole.
 
 A row's number is its place in the concatenation of the shards in the order of their names, so that it means the same
-row in every epoch, on every rank and after a resume. Parquet is read page by page, since its pages are packed. Arrow is
+row in every epoch and after a resume. Parquet is read page by page, since its pages are packed. Arrow is
 mapped a slice at a time and not as a whole: mapped pages count as resident, and a file that is cut short under a map
 ends the process with a signal instead of an error.
 """

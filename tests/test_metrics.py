@@ -1,4 +1,4 @@
-"""Metrics equal scikit-learn's, and naive counts."""
+"""Metrics equal scikit-learn's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, r2_score
 
 from gradsieve.errors import InputError
-from gradsieve.metrics import METRICS, accuracy, kept_share_per_class, purity, r2
+from gradsieve.metrics import METRICS, accuracy, r2
 
 seeds = st.integers(0, 2**31)
 many = settings(max_examples=60, deadline=None)
@@ -66,19 +66,6 @@ def test_r2_of_one_row_is_undefined_as_in_scikit_learn():
 def test_r2_refuses_shapes_that_would_broadcast():
     with pytest.raises(InputError, match=r"\(5,\) and \(5, 1\)"):
         r2(torch.zeros(5), torch.zeros(5, 1))
-
-
-@many
-@given(seed=seeds, rows=st.integers(1, 60), classes=st.integers(1, 6))
-def test_kept_shares_and_purity_equal_counting(seed, rows, classes):
-    draw = torch.Generator().manual_seed(seed)
-    kept = torch.rand(rows, generator=draw) < 0.6
-    targets = torch.randint(classes, (rows,), generator=draw)
-    shares = kept_share_per_class(kept, targets, classes)
-    for label in range(classes):
-        of_class = [bool(k) for k, t in zip(kept, targets, strict=True) if t == label]
-        assert shares[label].isnan() if not of_class else float(shares[label]) == sum(of_class) / len(of_class)
-    assert float(purity(kept)) == pytest.approx(sum(not k for k in kept.tolist()) / rows)
 
 
 def test_every_task_has_its_metric():

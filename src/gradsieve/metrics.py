@@ -1,8 +1,6 @@
-"""How good a network is, and how good the rows were that it kept.
+"""How good a network is.
 
-Every function returns a tensor on the device of its arguments: a training loop that reads the
-figures only at the end of an epoch never waits for the device. What is known about the corruption
-is for these figures alone; no method sees it.
+Every function returns a tensor on the device of its arguments: who reads the figure later does not wait for the device.
 """
 
 from __future__ import annotations
@@ -37,18 +35,6 @@ def r2(predictions: Tensor, targets: Tensor) -> Tensor:
     constant = (targets == targets[:1]).all(0)  # total may be a rounding error instead of 0
     scores = torch.where(constant, (residual == 0).double(), 1 - residual / total)
     return scores.mean() if len(targets) > 1 else scores.new_tensor(torch.nan)
-
-
-def purity(kept_is_corrupted: Tensor) -> Tensor:
-    """Share of clean rows among the kept ones, from whether each kept row (n,) is corrupted."""
-    return 1 - kept_is_corrupted.double().mean()
-
-
-def kept_share_per_class(kept: Tensor, targets: Tensor, classes: int) -> Tensor:
-    """(classes,) shares of each class's rows that ``kept`` (N,) marks; nan for a class without rows."""
-    empty = torch.zeros(classes, dtype=torch.float64, device=targets.device)
-    rows = empty.index_add(0, targets, torch.ones_like(targets, dtype=torch.float64))
-    return empty.index_add(0, targets, kept.double()) / rows
 
 
 class Metric(NamedTuple):

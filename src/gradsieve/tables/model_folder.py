@@ -7,8 +7,6 @@ rows.csv           row, score, kept, given, predicted: the suspicious rows first
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,11 +18,11 @@ from torch import nn
 from gradsieve.arguments import elsewhere
 from gradsieve.errors import CheckpointError, GradsieveError, RunFolderError
 from gradsieve.estimators.decorrelating import Decorrelation
-from gradsieve.estimators.fitting import Plan
+from gradsieve.estimators.plan import Plan
 from gradsieve.models.build import build
 from gradsieve.tables.encoding import Encoding, from_json, to_json
 from gradsieve.tables.targets import Targets
-from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
+from gradsieve.training.files import digest, finite, read_json, read_tensors, write_json, write_tensors, write_whole
 from gradsieve.training.state import under
 from gradsieve.training.versions import versions
 
@@ -163,8 +161,3 @@ def saved_summary(folder: Path) -> dict[str, Any]:
     content = read_content(folder)
     plan, names = content["plan"], ("method", "seed", "drop_rate")
     return {**content["fit"], **{name: plan[name] for name in names}, "out": str(folder)}
-
-
-def digest(content: dict[str, Any]) -> str:
-    """SHA-256 of a JSON value, whatever its layout in the file."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -6,14 +6,12 @@ killed before chooses again, and the same.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from numpy.typing import NDArray
@@ -28,7 +26,7 @@ from gradsieve.choosing.rates import race
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
 from gradsieve.training.evaluate import predict_together
-from gradsieve.training.files import finite, read_json, write_json
+from gradsieve.training.files import digest, finite, read_json, write_json
 from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import Setting, at_rate, fingerprint
 
@@ -56,7 +54,7 @@ def settle_rate(setting: Setting, start: Start, folder: Path | None, note: Calla
 def write_pick(path: Path, pick: RatePick, data_sha256: str) -> None:
     """A pick, with the SHA-256 of the rows that made it and of all that is written."""
     values = finite({**pick.to_json(), "data_sha256": data_sha256})
-    write_json(path, {**values, "sha256": checksum(values)})
+    write_json(path, {**values, "sha256": digest(values)})
 
 
 def read_pick(path: Path, data_sha256: str) -> RatePick:
@@ -65,7 +63,7 @@ def read_pick(path: Path, data_sha256: str) -> RatePick:
     try:
         values = read_json(path)
         if "sha256" in values:  # a pick from before has none
-            if values.pop("sha256") != checksum(values):
+            if values.pop("sha256") != digest(values):
                 raise CheckpointError("its SHA-256 is not the one that was recorded")
             made_with = values.pop("data_sha256")
         pick = RatePick.from_json(values)
@@ -77,11 +75,6 @@ def read_pick(path: Path, data_sha256: str) -> RatePick:
             f"{elsewhere('Put it back as it was, delete the file to choose again')}"
         )
     return pick
-
-
-def checksum(values: dict[str, Any]) -> str:
-    """SHA-256 of plain values."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def choose_rate(setting: Setting, start: Start) -> RatePick:

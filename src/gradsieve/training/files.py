@@ -67,6 +67,11 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} is damaged or cannot be read ({error}).") from error
 
 
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON value, whatever its layout in a file."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def finite(value: Any) -> Any:
     """``value`` with every number that JSON cannot hold as None."""
     if isinstance(value, float):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import statistics
 from collections.abc import Mapping
@@ -21,7 +19,7 @@ from gradsieve.metrics import METRICS
 from gradsieve.models.build import build
 from gradsieve.notebook import PAGES
 from gradsieve.registry import sources
-from gradsieve.training.files import finite
+from gradsieve.training.files import digest, finite
 from gradsieve.training.folder import RunFolder, read_folder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.run import Run
@@ -139,7 +137,8 @@ def read_result(folder: RunFolder | SharedFolder) -> Result:
 
 def require_whole(folder: Path | None, summary: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
     """Refuse a result that is not what was written. One of before figures had a sum must at least be readable."""
-    if summary.get("figures_sha256", figures_sha256(summary, history)) != figures_sha256(summary, history):
+    found = figures_sha256(summary, history)
+    if summary.get("figures_sha256", found) != found:
         raise CheckpointError(f"{folder} is damaged: the figures of its result.json or metrics.jsonl were altered.")
     figures = [summary[name] for name in ("last", "last10_mean", "purity")]
     if not all(figure is None or isinstance(figure, int | float) for figure in figures):
@@ -155,7 +154,7 @@ def require_whole(folder: Path | None, summary: Mapping[str, Any], history: list
 def figures_sha256(summary: Mapping[str, Any], history: list[dict[str, Any]]) -> str:
     """Of all that result.json and metrics.jsonl say; sums, which other files are compared with, aside."""
     said = {name: summary[name] for name in summary if not name.endswith("_sha256")}
-    return hashlib.sha256(json.dumps(finite([said, history]), sort_keys=True).encode()).hexdigest()
+    return digest(finite([said, history]))
 
 
 def number(value: float | None) -> float:

@@ -45,9 +45,11 @@ from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.rates import race
 from gradsieve.choosing.sharpen import equally_sure
 from gradsieve.data import DataSet, Task
+from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import line_up
 from gradsieve.estimators.decorrelating import decorrelation
-from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
+from gradsieve.estimators.fitting import fit_networks
+from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.scaling import Scale, input_scale, scale_inputs, scale_targets, target_scale
 from gradsieve.metrics import METRICS
 from gradsieve.models.landmark_cnn import landmark_cnn

@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn.preprocessing import OneHotEncoder
 
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
+from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.decorrelating import decorrelation
-from gradsieve.estimators.fitting import mean_outputs
 from gradsieve.estimators.scaling import input_scale, scale_inputs
 from gradsieve.files.fit import fit_file, predict_file
 from gradsieve.tables import encoding, model_folder

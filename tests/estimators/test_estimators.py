@@ -17,7 +17,8 @@ from torch import nn
 from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.data import Rows
 from gradsieve.errors import GradsieveError, InputError
-from gradsieve.estimators.fitting import Plan, make_trainer
+from gradsieve.estimators.fitting import make_trainer
+from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import is_copies
 from gradsieve.models.mlp import mlp
 

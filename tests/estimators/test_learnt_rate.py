@@ -6,8 +6,8 @@ from sklearn.datasets import load_digits
 
 from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.errors import InputError
-from gradsieve.estimators.fitting import Plan
 from gradsieve.estimators.learnt_rate import learning_epochs
+from gradsieve.estimators.plan import Plan
 
 quick = {"drop_rate": "learn", "epochs": 30, "random_state": 0}
 

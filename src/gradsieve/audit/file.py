@@ -14,8 +14,10 @@ from gradsieve.audit.judging import judge, mean_scores, read_outputs
 from gradsieve.audit.result import Audit
 from gradsieve.data import Rows, Task
 from gradsieve.errors import InputError
-from gradsieve.estimators.fitting import DROP_RATE, make_trainer, mean_outputs
+from gradsieve.estimators.answers import mean_outputs
+from gradsieve.estimators.fitting import make_trainer
 from gradsieve.estimators.learnt_rate import LEARN
+from gradsieve.estimators.plan import DROP_RATE
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.files.fit import Prepared, plan_fit, prepare
 from gradsieve.methods import DEFAULT_METHOD

@@ -15,7 +15,9 @@ from gradsieve.choosing.electorate import Electorate, Part, electorate
 from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.choosing.rates import race
 from gradsieve.data import Rows
-from gradsieve.estimators.fitting import Plan, Trainer, make_trainer, mean_outputs
+from gradsieve.estimators.answers import mean_outputs
+from gradsieve.estimators.fitting import Trainer, make_trainer
+from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.methods import METHODS
 from gradsieve.training.repeatable import reproducible

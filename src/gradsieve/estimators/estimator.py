@@ -17,10 +17,12 @@ from gradsieve.choosing import AUTO, largest_rate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.decorrelating import Decorrelation, check_decorrelate, decorrelation
-from gradsieve.estimators.fitting import DROP_RATE, Fitted, Plan, fit_networks, mean_outputs
+from gradsieve.estimators.fitting import Fitted, fit_networks
 from gradsieve.estimators.learnt_rate import LEARN
+from gradsieve.estimators.plan import DROP_RATE, Plan
 from gradsieve.estimators.progress import lines
 from gradsieve.estimators.scaling import (
     CLIP,

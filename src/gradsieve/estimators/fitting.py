@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,83 +19,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradsieve import seeds
-from gradsieve.arguments import argument
-from gradsieve.counts import check_rate, keep_count, part
-from gradsieve.data import Rows, Task
-from gradsieve.data.validate import check_count, check_positive
+from gradsieve.counts import keep_count, part
+from gradsieve.data import Rows
 from gradsieve.errors import GradsieveError, InputError
-from gradsieve.estimators.learnt_rate import learning_epochs, learnt_rate
+from gradsieve.estimators.answers import answers, mean_outputs, row_scores
+from gradsieve.estimators.learnt_rate import learnt_rate
+from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import batch_rows, canonical_order, visits
-from gradsieve.method import Method, make_method
-from gradsieve.methods import DEFAULT_METHOD, METHODS
-from gradsieve.methods.prl_l import PRLL
-from gradsieve.schedule import linear_decay
-from gradsieve.schedule import plan as plan_rates
+from gradsieve.method import Method
 from gradsieve.scores.form import scoring_form
-from gradsieve.scores.loss_gradient import loss_gradient_norm
 from gradsieve.scores.recall import first_pass
 from gradsieve.selection import keep_smallest
 from gradsieve.training.epoch_rows import choose_rows
 from gradsieve.training.feed import Batch, Feed, as_float, epoch_order
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.repeatable import drawn_from, one_at_a_time, reproducible
-from gradsieve.training.setting import CRITERIA, choose_device, make_optimizer, place, set_learning_rate
+from gradsieve.training.setting import choose_device, make_optimizer, place, set_learning_rate
 from gradsieve.training.tally import Tally, forsaken
 from gradsieve.training.update import update
 
-DROP_RATE = 0.2
-PREDICT_ROWS = 4096  # a forward
 ONE_PASS = 128  # rows: in smaller batches, dropped rows cost less in the pass that trains than a second pass does
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to fit: everything but the rows and the network."""
-
-    task: Task
-    outputs: int  # numbers that a network puts out for a row
-    method: str = DEFAULT_METHOD
-    method_options: Mapping[str, Any] = field(default_factory=dict)
-    drop_rate: float = DROP_RATE
-    learns_rate: bool = False  # begin with that rate, then drop as many rows as seem wrong
-    schedule: str | None = None  # None: the method's own
-    ramp: int | None = None  # epochs until the drop rate is reached; None: a tenth of them
-    epochs: int = 100
-    batch_size: int | Literal["auto"] = "auto"
-    learning_rate: float = 1e-3
-    validation_fraction: float = 0.0  # of the rows, held out to say when to stop; 0: all epochs, all rows
-    patience: int = 10  # epochs without a better validation score
-    seed: int = 0
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_plan(self)
-
-    @property
-    def ramp_epochs(self) -> int:
-        return max(1, self.epochs // 10) if self.ramp is None else self.ramp
-
-    def rates(self) -> list[float]:
-        """The drop rate of each epoch."""
-        schedule = self.schedule or METHODS[self.method].schedule
-        return plan_rates(schedule, self.used_rate, self.ramp_epochs, self.epochs)
-
-    @property
-    def used_rate(self) -> float:
-        """The share of rows that are dropped in the end: none where the method drops no rows."""
-        return self.drop_rate if METHODS[self.method].drops_rows else 0.0
-
-    def learning_epochs(self) -> set[int]:
-        """The epochs after which the drop rate is estimated anew."""
-        learns = self.learns_rate and METHODS[self.method].drops_rows
-        return learning_epochs(self.task, self.epochs) if learns else set()
-
-    def learning_rate_of(self, epoch: int) -> float:
-        """Constant at first, then falling linearly to 0."""
-        return linear_decay(epoch, self.epochs, self.learning_rate)
-
-    def make_method(self) -> Method:
-        return make_method(self.method, METHODS, CRITERIA[self.task], self.task, self.method_options)
 
 
 class ClassCounts(NamedTuple):
@@ -122,24 +65,6 @@ class Fitted:
         """A sentence where the last epoch dropped nearly all rows of a class; empty where of none."""
         sentence = forsaken(*self.of_class, names)
         return sentence and f"In epoch {self.history[-1]['epoch']}, {sentence}"
-
-
-def check_plan(plan: Plan) -> None:
-    """Everything about a plan that can be wrong before rows are seen."""
-    check_rate(argument("drop_rate"), plan.drop_rate)
-    check_count(argument("epochs"), plan.epochs, 1)
-    check_count("patience", plan.patience, 1)
-    if plan.ramp is not None:
-        check_count(argument("ramp"), plan.ramp, 0)
-    if isinstance(plan.batch_size, str):
-        if plan.batch_size != "auto":
-            raise InputError(f"{argument('batch_size')} is {plan.batch_size!r}, but must be a whole number or 'auto'.")
-    else:
-        check_count(argument("batch_size"), plan.batch_size, 2 if METHODS[plan.method].drops_rows else 1)
-    check_positive(argument("learning_rate"), plan.learning_rate)
-    check_rate("validation_fraction", plan.validation_fraction)
-    plan.make_method()
-    plan.rates()
 
 
 def fit_networks(
@@ -309,8 +234,8 @@ class Trainer:
 
     def diverged(self, what: str) -> GradsieveError:
         return GradsieveError(
-            f"{what}: the training has diverged. Try a smaller {argument('learning_rate')} (it was "
-            f"{self.plan.learning_rate})."
+            f"{what}: the training has diverged. Try a smaller learning_rate (it was {self.plan.learning_rate}), where "
+            "you can set it; else look for inputs and targets that are far larger than the others."
         )
 
     def train_epoch(self, epoch: int, rate: float) -> float:
@@ -364,65 +289,3 @@ class Trainer:
             for network in self.networks
         ]
         return float(torch.stack(trimmed).mean())
-
-
-@torch.no_grad()
-def answers(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
-    """What a network puts out for all rows, in eval form and its own precision; in host memory."""
-    precision = next(network.parameters()).dtype
-    with scoring_form(network, "eval"):
-        chunks = [network(as_float(chunk.to(device)).to(precision)).cpu() for chunk in inputs.split(PREDICT_ROWS)]
-    return torch.cat(chunks)
-
-
-def row_scores(
-    method: Method, networks: Sequence[nn.Module], rows: Rows, order: Tensor, ledger: Ledger, device: torch.device
-) -> Tensor:
-    """(N,) float64: each row's mean score over the run.
-
-    A row that no step has scored (held out, or the method has no scores) has its loss-layer gradient in the end
-    instead, on the scale of the others. That is computed in ``order``: the last bits of a row's figure may depend on
-    its place.
-    """
-    scored = ledger.scored > 0
-    if bool(scored.all()):
-        return ledger.mean_score.double()
-    last = torch.stack(
-        [
-            loss_gradient_norm(
-                method.criterion, answers(network, rows.inputs[order], device).float(), rows.targets[order]
-            )
-            for network in networks
-        ]
-    )
-    final = torch.empty(len(order), dtype=torch.float64)
-    final[order] = last.double().mean(0)
-    if not bool(scored.any()):
-        return final
-    mean = ledger.mean_score.double()
-    return mean.where(scored, final * scale_of_last(method, mean[scored], final[scored]))
-
-
-def scale_of_last(method: Method, mean: Tensor, last: Tensor) -> float:
-    """What brings the loss-layer gradients of the end to the scale of a method's mean scores, by rows that have both.
-
-    Where these are loss-layer gradients themselves, both are on one scale, which for classes has an end.
-    """
-    return 1.0 if isinstance(method, PRLL) else float(mean.median() / last.median().clamp(min=1e-12))
-
-
-def mean_outputs(
-    networks: Sequence[nn.Module], inputs: NDArray, task: Task, device: str = "cpu", exact: bool = False
-) -> NDArray[np.float64]:
-    """The networks' common answer: mean probabilities (N, K), or mean outputs (N, q).
-
-    ``exact`` computes in double precision, so that a row's answer does not depend on the rows beside it.
-    """
-    where, tensor = choose_device(device), torch.from_numpy(inputs)
-    if exact or where.type != "cpu":
-        dtype = torch.float64 if exact else torch.float32
-        networks = [copy.deepcopy(network).to(where, dtype) for network in networks]
-    outputs = torch.stack([answers(network, tensor, where).double() for network in networks])
-    if task == "classification":
-        outputs = outputs.softmax(-1)
-    return outputs.mean(0).numpy()

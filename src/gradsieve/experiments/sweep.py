@@ -32,7 +32,9 @@ from gradsieve.counts import part
 from gradsieve.data import Task
 from gradsieve.data.validate import check_count
 from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunFolderError
-from gradsieve.estimators.fitting import Plan, fit_networks, mean_outputs
+from gradsieve.estimators.answers import mean_outputs
+from gradsieve.estimators.fitting import fit_networks
+from gradsieve.estimators.plan import Plan
 from gradsieve.files.fit import Prepared, prepare, rows_csv
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import sources

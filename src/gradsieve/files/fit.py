@@ -23,8 +23,10 @@ from gradsieve.choosing.picture import summary as pick_summary
 from gradsieve.data import Task
 from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError
+from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import choose_rate
-from gradsieve.estimators.fitting import DROP_RATE, Plan, fit_networks, mean_outputs
+from gradsieve.estimators.fitting import fit_networks
+from gradsieve.estimators.plan import DROP_RATE, Plan
 from gradsieve.files.images import SIDE, class_images, find_images, read_images
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown

@@ -27,7 +27,8 @@ from gradsieve.counts import keep_count
 from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import choose_rate
-from gradsieve.estimators.fitting import Plan, start
+from gradsieve.estimators.fitting import start
+from gradsieve.estimators.plan import Plan
 from gradsieve.method import Method
 from gradsieve.methods import METHODS
 from gradsieve.registry import sources, unknown

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from gradsieve.estimators.fitting import answers, mean_outputs, scale_of_last
+from gradsieve.estimators.answers import answers, mean_outputs, scale_of_last
 from gradsieve.method import Method
 from gradsieve.scores.loss_gradient import loss_gradient_norm
 from gradsieve.streams.encoder import Encoded, Encoder

@@ -11,7 +11,8 @@ from torch import nn
 
 from gradsieve.arguments import argument
 from gradsieve.errors import InputError
-from gradsieve.estimators.fitting import Plan, Trainer
+from gradsieve.estimators.fitting import Trainer
+from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import batch_rows
 from gradsieve.streams.feed import BlockFeed, Place
 from gradsieve.training.feed import Batch

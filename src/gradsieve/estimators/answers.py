@@ -1,0 +1,84 @@
+"""What fitted networks say of rows: their answers, and how far given targets are from them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gradsieve.data import Rows, Task
+from gradsieve.method import Method
+from gradsieve.methods.prl_l import PRLL
+from gradsieve.scores.form import scoring_form
+from gradsieve.scores.loss_gradient import loss_gradient_norm
+from gradsieve.training.feed import as_float
+from gradsieve.training.ledger import Ledger
+from gradsieve.training.setting import choose_device
+
+PREDICT_ROWS = 4096  # a forward
+
+
+@torch.no_grad()
+def answers(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
+    """What a network puts out for all rows, in eval form and its own precision; in host memory."""
+    precision = next(network.parameters()).dtype
+    with scoring_form(network, "eval"):
+        chunks = [network(as_float(chunk.to(device)).to(precision)).cpu() for chunk in inputs.split(PREDICT_ROWS)]
+    return torch.cat(chunks)
+
+
+def row_scores(
+    method: Method, networks: Sequence[nn.Module], rows: Rows, order: Tensor, ledger: Ledger, device: torch.device
+) -> Tensor:
+    """(N,) float64: each row's mean score over the run.
+
+    A row that no step has scored (held out, or the method has no scores) has its loss-layer gradient in the end
+    instead, on the scale of the others. That is computed in ``order``: the last bits of a row's figure may depend on
+    its place.
+    """
+    scored = ledger.scored > 0
+    if bool(scored.all()):
+        return ledger.mean_score.double()
+    last = torch.stack(
+        [
+            loss_gradient_norm(
+                method.criterion, answers(network, rows.inputs[order], device).float(), rows.targets[order]
+            )
+            for network in networks
+        ]
+    )
+    final = torch.empty(len(order), dtype=torch.float64)
+    final[order] = last.double().mean(0)
+    if not bool(scored.any()):
+        return final
+    mean = ledger.mean_score.double()
+    return mean.where(scored, final * scale_of_last(method, mean[scored], final[scored]))
+
+
+def scale_of_last(method: Method, mean: Tensor, last: Tensor) -> float:
+    """What brings the loss-layer gradients of the end to the scale of a method's mean scores, by rows that have both.
+
+    Where these are loss-layer gradients themselves, both are on one scale, which for classes has an end.
+    """
+    return 1.0 if isinstance(method, PRLL) else float(mean.median() / last.median().clamp(min=1e-12))
+
+
+def mean_outputs(
+    networks: Sequence[nn.Module], inputs: NDArray, task: Task, device: str = "cpu", exact: bool = False
+) -> NDArray[np.float64]:
+    """The networks' common answer: mean probabilities (N, K), or mean outputs (N, q).
+
+    ``exact`` computes in double precision, so that a row's answer does not depend on the rows beside it.
+    """
+    where, tensor = choose_device(device), torch.from_numpy(inputs)
+    if exact or where.type != "cpu":
+        dtype = torch.float64 if exact else torch.float32
+        networks = [copy.deepcopy(network).to(where, dtype) for network in networks]
+    outputs = torch.stack([answers(network, tensor, where).double() for network in networks])
+    if task == "classification":
+        outputs = outputs.softmax(-1)
+    return outputs.mean(0).numpy()

@@ -16,6 +16,7 @@ from typer.main import get_command
 import gradsieve as package
 from gradsieve.arguments import again, argument, elsewhere, flags, spelled
 from gradsieve.audit.command import audit_command
+from gradsieve.audit.file import audit_file
 from gradsieve.cli.options import app, flags_of
 from gradsieve.data.fetch import fetch
 from gradsieve.errors import GradsieveError, InputError
@@ -233,6 +234,15 @@ def of_audit(source, *names, target="y", out="out", clean=None, repair=None):
     )
 
 
+def of_names(column):
+    """A fault of the column that names the rows of an audit."""
+    return Fault(
+        partial(audit_file, "table.csv", "y", id_column=column),
+        ["audit", "table.csv", "--target", "y", "--id", column, "--out", "out"],
+        ["id_column"],
+    )
+
+
 def of_run(*names, out="out", save_every=30.0, **given):
     """A fault of a run."""
     return Fault(
@@ -288,6 +298,8 @@ FAULTS = {
     "an audit of no target": of_audit("table.csv", "targets", target=None),
     "one copy for two": of_audit("table.csv", "clean", "repair", clean="new.csv", repair="new.csv"),
     "a copy of another format": of_audit("rows.parquet", clean="new.csv"),
+    "names of rows that are no column": of_names("nix"),
+    "names of rows that are the target": of_names("y"),
     "targets of a run": of_audit("run", "targets", "clean", "repair"),
     "a run of no epochs": of_run("epochs", epochs=0),
     "a run of batches of one": of_run("batch_size", "method", batch_size=1),

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradsieve.arguments import argument
 from gradsieve.audit.judging import judge, mean_scores, read_outputs
 from gradsieve.audit.result import Audit
 from gradsieve.data import Rows, Task
@@ -52,6 +53,8 @@ def audit_file(
     as seem wrong on the way; "auto" lets held-out rows choose the share.
     """
     data, targets, ignore, categorical = Path(data), *map(as_names, (targets, ignore, categorical))
+    if id_column is not None and id_column in targets:
+        raise InputError(f"{argument('id_column')} names a target: {id_column}. What names rows is not what they hold.")
     ids = None if id_column is None else read_ids(data, id_column)
     prepared = prepare(data, targets, task, [*ignore, *([] if id_column is None else [id_column])], categorical, note)
     learns = drop_rate == LEARN
@@ -94,7 +97,7 @@ def read_ids(data: Path, name: str) -> NDArray[np.object_]:
             f"{data} is a folder of images, which are named by their files. Leave the column of names out."
         )
     frame = read_frame(data, as_text={name})
-    return frame.columns[frame.find("id", [name])[0]].astype(object)
+    return frame.columns[frame.find(argument("id_column"), [name])[0]].astype(object)
 
 
 def row_names(prepared: Prepared) -> dict[str, Any]:

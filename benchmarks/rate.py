@@ -46,7 +46,7 @@ from gradsieve.choosing.rates import race
 from gradsieve.choosing.sharpen import equally_sure
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.answers import mean_outputs
-from gradsieve.estimators.auto_rate import line_up
+from gradsieve.estimators.auto_rate import line_up, rivals_at
 from gradsieve.estimators.decorrelating import decorrelation
 from gradsieve.estimators.fitting import fit_networks
 from gradsieve.estimators.plan import Plan
@@ -239,7 +239,8 @@ def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     problem = make_problem(cell, data)
     start, electors = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
     begun = cache(start)
-    pick = race(begun, electors, problem.targets_at(True), seed=cell.seed)
+    rivals = rivals_at(problem.plan, problem.inputs, problem.targets_at, problem.network)
+    pick = race(begun, electors, problem.targets_at(True), seed=cell.seed, rivals=rivals)
     firsts = [begun(rate, electors.parts[0]) for rate in RATES]
     for first in firsts:
         first.train(1.0)

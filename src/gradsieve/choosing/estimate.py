@@ -97,7 +97,7 @@ def root_mean_square(residual: Array, outputs: int) -> float:
     return float(np.quantile(residual, 0.25)) / quarter
 
 
-def weigh_suspects(is_suspect: NDArray[np.bool_], says: Array, weights: Array) -> float:
+def weigh_suspects(is_suspect: NDArray, says: Array, weights: Array) -> float:
     """The share of suspects among all that is said."""
     total = float(says @ weights)
     return float((is_suspect * says) @ weights) / total if total > 0 else 0.0

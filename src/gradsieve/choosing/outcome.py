@@ -70,20 +70,18 @@ def rate_by_census(last: Vote, estimate: float, largest: float) -> float:
     return max(winner, min(round(estimate, 2), largest))
 
 
-def estimate_and_interval(
-    answers: Array, given: NDArray, weight: Array, seed: int
-) -> tuple[float, tuple[float, float]]:
-    """The winner's estimate, and between which most of its estimates lie when rows are drawn anew."""
-    found = suspects(answers, given)
-    drawn = [weigh_suspects(*found, weight * copies) for copies in resamples(len(given), seed)]
+def estimate_and_interval(found: tuple[NDArray, Array], weight: Array, seed: int) -> tuple[float, tuple[float, float]]:
+    """The share of suspects, given with how much each row says, and where most of it lies when rows are drawn anew."""
+    drawn = [weigh_suspects(*found, weight * copies) for copies in resamples(len(weight), seed)]
     lower, upper = np.percentile(drawn, INTERVAL)
     return weigh_suspects(*found, weight), (float(lower), float(upper))
 
 
-def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0) -> str:
+def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0, is_divided: bool = False) -> str:
     """What a person should know about a pick, in one sentence; empty where all is well.
 
     ``refuted``: the rate that would have been used, had the fit at it been what was chosen; 0: it was.
+    ``is_divided``: the rows follow two rules, and the estimate is the share of the smaller part.
     """
     if refuted:
         return (
@@ -106,6 +104,11 @@ def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0) -> str:
         return (
             f"The held-out rows cannot tell the drop rates {plain:g} and {apart:g} apart; {pick.rate:g} is used. "
             "More rows would help, or a drop rate of your own."
+        )
+    if pick.rate == plain and is_divided:
+        return (
+            f"About {pick.estimate:.0%} of the targets follow another rule than the rest. Either they are wrong, or an "
+            "input is missing that tells the two apart; nothing is dropped. Look at the rows first."
         )
     if pick.rate == plain and pick.estimate >= MANY:
         return (

@@ -10,7 +10,7 @@ labels are learnt by heart later.
 
 Where nearly half of the amounts are wrong, a network may learn either half, and which one is luck. So of few rows the
 fit to all of them is rehearsed: if it says something else altogether than the networks that were chosen, nothing is
-dropped.
+dropped. How many are wrong is then asked of two networks that rival for the rows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from numpy.typing import ArrayLike, NDArray
 from gradsieve.choosing import RATES
 from gradsieve.choosing.ballot import Vote, hold_vote, last_vote
 from gradsieve.choosing.electorate import Electorate, Part
-from gradsieve.choosing.estimate import tolerance
+from gradsieve.choosing.estimate import suspects, tolerance
 from gradsieve.choosing.judge import agree
 from gradsieve.choosing.outcome import doubt, estimate_and_interval, knowing_answers, rate_by_census, rate_by_race
 from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
 from gradsieve.choosing.reading import Array, read_rows
+from gradsieve.choosing.rivals import may_be_bent, suspects_of
 from gradsieve.choosing.vote import choose
 from gradsieve.errors import GradsieveError, InputError, RankError
 
@@ -72,11 +73,13 @@ def race(
     *,
     weights: NDArray | None = None,
     seed: int = 0,
+    rivals: Callable[[Part], NDArray] | None = None,
 ) -> RatePick:
     """Let the rows choose between candidates of several networks: ``start(rate, part)`` is that on one of the parts.
 
     ``targets`` and ``weights`` are those of all rows. Sets so small that they have several parts have time to be
-    thorough; of larger ones, if they are classes, a census is taken.
+    thorough; of larger ones, if they are classes, a census is taken. ``rivals(part)``: what two networks that rival for
+    its rows say about its voters, (2, N, q), the majority's first.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
@@ -101,6 +104,7 @@ def race(
         is_thorough=is_small,
         is_borne_out=is_borne_out if is_small else None,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
+        rivals=None if rivals is None else lambda: np.concatenate([rivals(part) for part in parts], axis=1),
     )
 
 
@@ -114,6 +118,7 @@ def pick_rate(
     is_thorough: bool = False,
     is_borne_out: Callable[[float, NDArray], bool] | None = None,
     census: Callable[[], Candidate] | None = None,
+    rivals: Callable[[], NDArray] | None = None,
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
@@ -123,7 +128,8 @@ def pick_rate(
     small rates.
     ``is_borne_out``: whether the fit of amounts at a rate says what the winner does about the voting rows; if not, none
     is dropped. ``census`` starts a network that will know classes better than the candidates do; the estimate is then
-    its own.
+    its own. ``rivals``: what two networks say that rival for amounts, (2, N, q), the majority's first. They are asked
+    where so many may be wrong that the candidates cannot say how many.
     """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
@@ -147,14 +153,17 @@ def pick_rate(
         choice = choose(last.heard, last.given, names=last.names, weights=weights, seed=seed)
     counted = hold_census(census, last, best) if census is not None and last.given.ndim == 1 else None
     knowing = knowing_answers(last, best) if counted is None else counted
-    estimate, interval = estimate_and_interval(knowing, last.given, last.weights, seed)
+    estimate, interval = estimate_and_interval(suspects(knowing, last.given), last.weights, seed)
     rate = rate_by_race(votes, estimate) if counted is None else rate_by_census(last, estimate, max(rates))
     refuted, can_go_astray = 0.0, last.given.ndim > 1 and rate > rates[0]
     if is_borne_out is not None and can_go_astray and not is_borne_out(rate, last.answers[best]):
         rate, refuted = rates[0], rate
+    divided = None if rivals is None else ask_rivals(rivals, targets, last, best, max(winner, estimate))
+    if divided is not None:
+        estimate, interval = estimate_and_interval((divided, np.ones(len(divided))), last.weights, seed)
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
-    return replace(pick, warning=doubt(pick, votes, refuted))
+    return replace(pick, warning=doubt(pick, votes, refuted, is_divided=divided is not None))
 
 
 def neighbours(vote: Vote, count: int) -> list[int]:
@@ -215,3 +224,18 @@ def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array
     counted = read_rows(answer[None], last.given)[0][0]
     met, met_by_winner = (last.weights @ (each.argmax(1) == last.given) for each in (counted, last.answers[best]))
     return counted if met >= KNOWING * met_by_winner else None
+
+
+def ask_rivals(
+    rivals: Callable[[], NDArray], targets: ArrayLike, last: Vote, best: int, wrong: float
+) -> NDArray[np.bool_] | None:
+    """(N,) which amounts are wrong by two rivals, ``wrong`` of them seeming so to the winner; None: nobody can tell."""
+    if last.given.ndim == 1 or not may_be_bent(last.answers[best], last.given, last.weights, wrong):
+        return None
+    try:
+        said = rivals()
+    except (InputError, RankError):
+        raise
+    except GradsieveError:  # their training has diverged
+        return None
+    return suspects_of(read_rows(said, targets)[0], last.given, last.weights)

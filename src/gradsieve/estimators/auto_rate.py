@@ -18,6 +18,7 @@ from gradsieve.data import Rows
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.fitting import Trainer, make_trainer
 from gradsieve.estimators.plan import Plan
+from gradsieve.estimators.rivals import fit_rivals
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.methods import METHODS
 from gradsieve.training.repeatable import reproducible
@@ -36,7 +37,8 @@ def choose_rate(
     if not METHODS[plan.method].drops_rows:
         return no_pick()
     start, electors = line_up(plan, inputs, targets_at, make_network, weights)
-    return race(start, electors, targets_at(True), weights=weights, seed=plan.seed)
+    rivals = rivals_at(plan, inputs, targets_at, make_network, weights)
+    return race(start, electors, targets_at(True), weights=weights, seed=plan.seed, rivals=rivals)
 
 
 def line_up(
@@ -59,6 +61,21 @@ def line_up(
         return Runner(make_trainer(at_rate, rows(rate > 0), part.trained, make_network, weights), part.voters)
 
     return start, electors
+
+
+def rivals_at(
+    plan: Plan,
+    inputs: NDArray,
+    targets_at: TargetsAt,
+    make_network: Callable[[int], nn.Module],
+    weights: NDArray | None = None,
+) -> Callable[[Part], NDArray] | None:
+    """What two networks that rival for a part of the rows say about its voters; labels have none."""
+    if plan.task == "classification":
+        return None
+    return lambda part: fit_rivals(
+        plan, Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(True))), part, make_network, weights
+    )
 
 
 class Runner:

@@ -1,0 +1,114 @@
+"""Training two networks that rival for the rows (`gradsieve.choosing.rivals`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gradsieve import seeds
+from gradsieve.choosing.electorate import Part
+from gradsieve.choosing.rivals import majority_first
+from gradsieve.data import Rows
+from gradsieve.data.dataset import Task
+from gradsieve.estimators.answers import mean_outputs
+from gradsieve.estimators.fitting import Trainer, start
+from gradsieve.estimators.plan import Plan
+from gradsieve.estimators.rows import batch_rows, visits
+from gradsieve.method import Method, Selection
+from gradsieve.scores.outputs import one_tensor
+from gradsieve.selection import keep_smallest
+from gradsieve.training.feed import Feed
+from gradsieve.training.repeatable import reproducible
+from gradsieve.training.setting import CRITERIA, choose_device
+
+GIVEN_AWAY = 0.4  # the share of the rows that the second network begins with
+RISE = 6  # of the epochs one in so many until then, and as many before rows choose for themselves
+TURNS = 4  # in which the rows of a batch find their networks
+LEAST_SHARE, LEAST_VARIANCE = 0.01, 0.0025
+CHANCE = 9.0  # the variance of what neither network meets, in robust deviations of the targets
+
+
+@dataclass(frozen=True)
+class RivalNetworks(Method):
+    """Each of two networks learns the rows that it meets better than the other.
+
+    As long as there is a drop rate, the second gets what the first would drop. After that every row of a batch belongs
+    to both, in the shares at which the batch is likeliest; what neither meets belongs to none.
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("regression",)
+    networks: ClassVar[int] = 2
+    drops_rows: ClassVar[bool] = True
+
+    def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
+        outputs = [one_tensor(network(inputs)) for network in networks]
+        squares = torch.stack([((each - targets) ** 2).mean(1) for each in outputs])  # (2, N)
+        with torch.no_grad():
+            own = divided(squares.detach(), targets, drop_rate)
+        losses = (own * squares).sum(1) / own.sum(1).clamp(min=1)
+        losses.sum().backward()
+        rows = torch.arange(len(targets), device=targets.device)
+        return [Selection(each.detach(), rows, loss.detach()) for each, loss in zip(squares, losses, strict=True)]
+
+
+def divided(squares: Tensor, targets: Tensor, drop_rate: float) -> Tensor:
+    """(2, N) how much of each row belongs to each network, by mean square errors (2, N)."""
+    rows, outputs = targets.shape
+    kept = keep_smallest(squares[0], drop_rate or GIVEN_AWAY)
+    own = torch.zeros(3, rows, device=squares.device)
+    own[1] = 1
+    own[:, kept] = torch.tensor([[1.0], [0.0], [0.0]], device=squares.device)
+    if drop_rate:
+        return own[:2]
+    chance = -0.5 * outputs * ((targets**2).mean(1) / CHANCE + torch.tensor(CHANCE).log())
+    own = 0.98 * own + 0.02 / 3
+    for _ in range(TURNS):
+        shares = own.mean(1).clamp(min=LEAST_SHARE).log()
+        variance = (own[:2] * squares).sum(1) / own[:2].sum(1).clamp(min=1)
+        variance = variance.clamp(min=LEAST_VARIANCE)[:, None]
+        of_networks = -0.5 * outputs * (squares / variance + variance.log())
+        own = (torch.cat([of_networks, chance[None]]) + shares[:, None]).softmax(0)
+    return own[:2]
+
+
+def rivalry(T: int, drop_rate: float, ramp: int) -> float:
+    """A schedule: a rate that rises, stays as long, and then is none."""
+    return 0.0 if 2 * ramp < T else drop_rate * min(T / max(1, ramp), 1)
+
+
+def fit_rivals(
+    plan: Plan,
+    rows: Rows,
+    part: Part,
+    make_network: Callable[[int], nn.Module],
+    weights: NDArray | None = None,
+) -> NDArray:
+    """What two rivals that were trained on a part of the rows say about its voters, (2, N, q); the majority's first."""
+    plan = replace(
+        plan,
+        drop_rate=GIVEN_AWAY,
+        schedule=f"{rivalry.__module__}:{rivalry.__name__}",
+        ramp=max(1, round(plan.epochs / RISE)),
+        learns_rate=False,
+        validation_fraction=0.0,
+        batch_size=max(1, batch_rows(len(part.trained), plan.batch_size) // 2),  # two have to learn, each from a part
+    )
+    device = choose_device(plan.device)
+    networks = [start(plan, make_network, number, rows.inputs, device) for number in range(2)]
+    order = visits(part.trained, weights, plan.seed)
+    trainer = Trainer(plan, RivalNetworks(CRITERIA[plan.task]), networks, Feed(rows, device), order, part.trained[:0])
+    with reproducible(seeds.derive(plan.seed, "rivals"), device):
+        for _ in trainer.epochs():
+            pass
+
+    def answers(asked: Tensor) -> NDArray:
+        inputs = rows.inputs[asked].numpy()
+        return np.stack([mean_outputs([network], inputs, plan.task, plan.device) for network in networks])
+
+    return answers(part.voters)[list(majority_first(answers(part.trained), rows.targets[part.trained].numpy()))]

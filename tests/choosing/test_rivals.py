@@ -1,0 +1,160 @@
+"""Two networks that rival for the rows: whose they are, how many are wrong, and when nothing is said."""
+
+import numpy as np
+import pytest
+
+from gradsieve.choosing.rivals import explain, majority_first, may_be_bent, suspects_of
+from gradsieve.errors import GradsieveError, InputError
+
+ROWS = 2000
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
+
+
+def flipped(random, wrong=0.45, noise=0.1, outputs=1):
+    """A truth, targets of which some have the other sign, and which these are."""
+    truth = random.normal(size=(ROWS, outputs))
+    is_wrong = random.random(ROWS) < wrong
+    given = truth * np.where(is_wrong, -1, 1)[:, None] + noise * random.normal(size=(ROWS, outputs))
+    return truth, given, is_wrong
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_every_row_finds_its_network(random, outputs):
+    truth, given, is_wrong = flipped(random, outputs=outputs)
+    found = explain(np.stack([truth, -truth]), given, np.ones(ROWS))
+    np.testing.assert_allclose(found.belongs.sum(0), 1)
+    np.testing.assert_allclose(found.shares, [1 - is_wrong.mean(), is_wrong.mean(), 0], atol=0.03)
+    np.testing.assert_allclose(found.errors, 0.1 * outputs**0.5, rtol=0.2)
+    clear = np.linalg.norm(truth, axis=1) > 0.5
+    assert ((found.belongs.argmax(0) == is_wrong)[clear]).mean() > 0.99
+
+
+def test_what_neither_meets_belongs_to_none(random):
+    truth, given, _ = flipped(random, wrong=0.3)
+    given[:400] = random.uniform(-20, 20, (400, 1))
+    found = explain(np.stack([truth, -truth]), given, np.ones(ROWS))
+    assert found.belongs[2, :400][np.abs(given[:400, 0]) > 4].min() > 0.99
+    assert found.belongs[2, 400:].mean() < 0.2
+
+
+def test_a_row_of_weight_two_is_two_rows(random):
+    truth, given, _ = flipped(random)
+    rivals = np.stack([truth, -truth])
+    twice = np.arange(ROWS) % 2
+    weighted = explain(rivals, given, 1.0 + twice)
+    rows = np.repeat(np.arange(ROWS), 1 + twice)
+    copied = explain(rivals[:, rows], given[rows], np.ones(len(rows)))
+    # Medians and quarters, where the search starts and what bounds it, know no weights: no exact equality.
+    np.testing.assert_allclose(weighted.shares, copied.shares, atol=2e-3)
+    np.testing.assert_allclose(weighted.errors, copied.errors, rtol=0.02)
+
+
+@pytest.mark.parametrize(("wrong", "first"), [(0.45, 0), (0.55, 1)])
+def test_the_majority_comes_first(random, wrong, first):
+    truth, given, _ = flipped(random, wrong)
+    assert majority_first(np.stack([truth, -truth]), given) == (first, 1 - first)
+
+
+def test_many_rows_of_chance_are_no_majority(random):
+    truth, given, _ = flipped(random, 0.0)
+    given[: int(0.6 * ROWS)] = random.uniform(-3, 3, (int(0.6 * ROWS), 1))
+    assert majority_first(np.stack([truth, np.zeros_like(truth)]), given) == (0, 1)
+
+
+def test_wrong_rows_are_counted_where_they_follow_a_rule(random):
+    truth, given, is_wrong = flipped(random)
+    wrong = suspects_of(np.stack([truth, -truth]), given, np.ones(ROWS))
+    moved = is_wrong & (np.abs(2 * truth[:, 0]) > 0.3)  # three errors
+    assert wrong.mean() == pytest.approx(moved.mean(), abs=0.03)
+    assert wrong[~is_wrong].mean() < 0.02
+
+
+def test_what_neither_has_learnt_is_nobodys(random):
+    truth, given, is_wrong = flipped(random)
+    rivals = np.stack([truth, -truth])
+    unlearnt = np.arange(ROWS) < 400
+    rivals[0, unlearnt] = 3.0
+    rivals[1, unlearnt] = given[unlearnt] + 4.0 * np.sign(given[unlearnt] - 3.0)  # a little farther away than the first
+    wrong = suspects_of(rivals, given, np.ones(ROWS))
+    assert wrong[unlearnt].mean() < 0.5
+    assert wrong[~unlearnt].mean() == pytest.approx(is_wrong[~unlearnt].mean(), abs=0.08)
+
+
+def test_noise_that_was_divided_says_nothing(random):
+    signal = random.normal(size=(ROWS, 1))
+    given = signal + 1.5 * random.normal(size=(ROWS, 1))
+    assert suspects_of(np.stack([signal + 1.2, signal - 1.2]), given, np.ones(ROWS)) is None
+
+
+def test_rivals_that_agree_say_nothing(random):
+    truth, given, _ = flipped(random, 0.0)
+    assert suspects_of(np.stack([truth, 0.8 * truth]), given, np.ones(ROWS)) is None
+
+
+def test_a_second_network_that_meets_nothing_says_nothing(random):
+    truth, given, is_wrong = flipped(random, 0.4)
+    given[is_wrong] = random.uniform(-4, 4, (is_wrong.sum(), 1))
+    assert suspects_of(np.stack([truth, np.zeros_like(truth)]), given, np.ones(ROWS)) is None
+
+
+def test_a_few_rows_are_no_rivals(random):
+    truth, given, _ = flipped(random, 0.04)
+    assert suspects_of(np.stack([truth, -truth]), given, np.ones(ROWS)) is None
+
+
+def test_rivals_are_asked_where_much_is_dropped_or_little_is_met(random):
+    truth, given, _ = flipped(random, 0.0)
+    weights = np.ones(ROWS)
+    assert not may_be_bent(truth, given, weights, 0.2)
+    assert may_be_bent(truth, given, weights, 0.3)
+    assert may_be_bent(0 * truth, given, weights, 0.0)
+
+
+class Fixed:
+    """A candidate that is trained already."""
+
+    def __init__(self, answers):
+        self.answers = answers
+
+    def train(self, share):
+        pass
+
+    def predict(self):
+        return self.answers
+
+
+def race_of(random, rivals):
+    from gradsieve.choosing.rates import pick_rate
+
+    truth, given, _ = flipped(random)
+    return pick_rate(lambda rate: Fixed(0.1 * truth), given, rivals=rivals and (lambda: rivals(truth)))
+
+
+def test_a_pick_tells_how_many_follow_another_rule_and_drops_as_before(random):
+    alone = race_of(np.random.default_rng(0), None)
+    pick = race_of(np.random.default_rng(0), lambda truth: np.stack([truth, -truth]))
+    assert alone.estimate < 0.1
+    assert (pick.rate, pick.winner) == (alone.rate, alone.winner) == (0.0, 0.0)
+    assert pick.estimate == pytest.approx(0.37, abs=0.05)
+    assert pick.interval[0] < pick.estimate < pick.interval[1]
+    assert "follow another rule" in pick.warning
+    assert "an input is missing" in pick.warning
+
+
+def test_rivals_that_diverge_are_not_heard(random):
+    def diverge(truth):
+        raise GradsieveError("The loss became NaN")
+
+    assert race_of(np.random.default_rng(0), diverge).to_json() == race_of(np.random.default_rng(0), None).to_json()
+
+
+def test_an_error_of_the_callers_is_no_defeat(random):
+    def refuse(truth):
+        raise InputError("module has no trainable parameter.")
+
+    with pytest.raises(InputError, match="no trainable parameter"):
+        race_of(random, refuse)

@@ -98,7 +98,10 @@ def norms_of(gradients):
 
 def assert_equal(found, expected, dtype):
     _, rtol, atol = next(precision for precision in PRECISIONS.values() if precision[0] == dtype)
-    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
+    # A sum of large terms that nearly cancel is as exact as these are, and processors add them in orders of their own.
+    gradients = expected.values() if isinstance(expected, dict) else [expected]
+    largest = max(float(gradient.abs().max()) for gradient in gradients)
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=max(atol, torch.finfo(dtype).eps * largest))
 
 
 @pytest.fixture(autouse=True)

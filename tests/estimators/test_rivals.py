@@ -7,6 +7,7 @@ import torch
 from gradsieve import RobustRegressor
 from gradsieve.choosing.electorate import Part
 from gradsieve.data import Rows
+from gradsieve.errors import GradsieveError, InputError
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rivals import divided, fit_rivals, rivalry
 from gradsieve.models.mlp import mlp
@@ -20,12 +21,12 @@ def table(rows=1200, wrong=0.45, seed=0):
     return X, truth, np.where(random.random(rows) < wrong, -truth, truth)
 
 
-def rivals_of(X, y, epochs=30, weights=None, held_out=300):
+def rivals_of(X, y, epochs=30, weights=None, held_out=300, norm="none", **settings):
     rows = Rows(torch.from_numpy(X).float(), torch.from_numpy(y[:, None]).float())
     order = torch.arange(len(X))
     part = Part(order[held_out:], order[:held_out], order[:0])
-    plan = Plan("regression", 1, epochs=epochs, learning_rate=3e-3, device="cpu")
-    return fit_rivals(plan, rows, part, lambda number: mlp((4,), 1, hidden=(32,)), weights)
+    plan = Plan("regression", 1, epochs=epochs, learning_rate=3e-3, device="cpu", **settings)
+    return fit_rivals(plan, rows, part, lambda number: mlp((4,), 1, hidden=(32,), norm=norm), weights)
 
 
 def test_one_learns_the_majority_and_the_other_what_contradicts_it():
@@ -52,6 +53,19 @@ def test_rows_of_weight_zero_are_not_learnt_from():
     weights = (np.arange(400) % 2).astype(float)
     spoilt[weights == 0] = 1e6
     np.testing.assert_array_equal(rivals_of(X, y, 4, weights, held_out=0), rivals_of(X, spoilt, 4, weights, held_out=0))
+
+
+def test_batches_of_two_rows_are_not_halved():
+    X, _, y = table(60)
+    assert np.isfinite(rivals_of(X, y, 2, held_out=20, norm="batch", batch_size=2)).all()
+
+
+def test_answers_beyond_all_numbers_are_a_training_that_diverged_and_no_fault_of_the_callers():
+    X, _, y = table(400)
+    X[:5] = 3e38  # voters
+    with pytest.raises(GradsieveError, match="diverged") as caught:
+        rivals_of(X, y, 2)
+    assert not isinstance(caught.value, InputError)
 
 
 def test_at_first_the_second_gets_what_the_first_would_drop():

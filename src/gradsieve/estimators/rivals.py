@@ -16,6 +16,7 @@ from gradsieve.choosing.electorate import Part
 from gradsieve.choosing.rivals import majority_first
 from gradsieve.data import Rows
 from gradsieve.data.dataset import Task
+from gradsieve.errors import GradsieveError
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.fitting import Trainer, start
 from gradsieve.estimators.plan import Plan
@@ -97,7 +98,7 @@ def fit_rivals(
         ramp=max(1, round(plan.epochs / RISE)),
         learns_rate=False,
         validation_fraction=0.0,
-        batch_size=max(1, batch_rows(len(part.trained), plan.batch_size) // 2),  # two have to learn, each from a part
+        batch_size=max(2, batch_rows(len(part.trained), plan.batch_size) // 2),  # two have to learn, each from a part
     )
     device = choose_device(plan.device)
     networks = [start(plan, make_network, number, rows.inputs, device) for number in range(2)]
@@ -107,8 +108,11 @@ def fit_rivals(
         for _ in trainer.epochs():
             pass
 
-    def answers(asked: Tensor) -> NDArray:
-        inputs = rows.inputs[asked].numpy()
+    def answers(these: Tensor) -> NDArray:
+        inputs = rows.inputs[these].numpy()
         return np.stack([mean_outputs([network], inputs, plan.task, plan.device) for network in networks])
 
-    return answers(part.voters)[list(majority_first(answers(part.trained), rows.targets[part.trained].numpy()))]
+    learnt, asked = answers(part.trained), answers(part.voters)
+    if not (np.isfinite(learnt).all() and np.isfinite(asked).all()):
+        raise GradsieveError("The training of two rivals has diverged: what is predicted is not finite.")
+    return asked[list(majority_first(learnt, rows.targets[part.trained].numpy()))]

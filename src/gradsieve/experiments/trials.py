@@ -1,6 +1,7 @@
-"""Trials: runs of Table 2 with one thing changed, to find out where a difference to the paper comes from.
+"""Trials: runs of Table 2 with something changed, to find out where a difference to the paper comes from.
 
-Their records have a ``change`` beside what every record has: flags, or a change of the source that was not kept.
+Their records have a ``change`` beside what every record has: flags, a change of the source that was not kept, or
+another loop.
 """
 
 from __future__ import annotations
@@ -31,4 +32,4 @@ def trials_section(trials: Sequence[Record], unchanged: Sequence[Record]) -> str
             )
         )
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "\n\n".join(("## Trials: one thing changed, accuracy", rows, provenance(trials))) + "\n"
+    return "\n\n".join(("## Trials: something changed, accuracy", rows, provenance(trials))) + "\n"

@@ -200,3 +200,21 @@ def test_tensors_wherever_they_come_from():
 def test_what_is_no_array_of_numbers_is_told(predictions, targets, message):
     with pytest.raises(InputError, match=message):
         choose(predictions, targets)
+
+
+@pytest.mark.parametrize("rows", [1, 19, 21])
+def test_models_that_differ_in_few_rows_are_told_apart_by_these(rows):
+    y = RANDOM.normal(size=2000)
+    worse = y.copy()
+    worse[:rows] += 5
+    assert choose([worse, y], y).best == 1
+
+
+@pytest.mark.parametrize("unit", [0.01, 1, 1000])
+def test_amounts_that_are_mostly_zero_are_judged_alike_in_every_unit(unit):
+    """Half of them is one value, so that their quartiles say nothing about how much they differ."""
+    random = np.random.default_rng(0)
+    y = np.where(random.random(2000) < 0.8, 0, random.gamma(2, size=2000))
+    said = y + 0.01 * random.normal(size=2000)
+    given = np.where(random.random(2000) < 0.05, y + 3, y)
+    assert estimate_rate(unit * said, unit * given) == pytest.approx(0.05, abs=0.015)

@@ -108,3 +108,18 @@ def test_bad_loops(digits):
     one_hot = F.one_hot(targets, 10).float()
     with pytest.raises(InputError, match="probabilities"):
         find_drop_rate(lambda rate, rows: iter([lambda others: 9 * one_hot[others]]), targets, epochs=1)
+
+
+def test_a_loop_that_begins_before_it_is_asked_draws_the_same_random_numbers(digits):
+    """No generator, but a function that builds its network at once."""
+    inputs, _ = digits
+    first, before = [], torch.get_rng_state()
+
+    def fit(rate, rows):
+        network = nn.Linear(64, 10)
+        first.append(network.weight.detach().clone())
+        return iter([lambda others: network(inputs[others]).softmax(1)] * EPOCHS)
+
+    find_drop_rate(fit, digits[1], epochs=EPOCHS)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(each, first[0]) for each in first)

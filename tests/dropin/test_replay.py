@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from gradsieve import RobustLoss
-from gradsieve.dropin.replay import TIMES, Replays
+from gradsieve.dropin.replay import MOST_KINDS, TIMES, Replays
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 
@@ -125,3 +125,23 @@ def test_a_loss_can_be_copied_and_saved_with_what_it_has_captured():
         assert isinstance(other.replays, Replays)
         assert not other.replays.seen
         assert torch.equal(other(outputs, targets), expected)
+
+
+def test_a_judgement_of_another_criterion_is_another_kind():
+    robust = RobustLoss(nn.MSELoss(), 0.3)
+    before = robust.settings()
+    robust.criterion = nn.L1Loss()
+    assert robust.settings() != before
+
+
+def test_a_rate_that_rises_long_has_its_last_captured_and_leaves_no_counts_behind(monkeypatch):
+    monkeypatch.setattr("gradsieve.dropin.replay.Replay", lambda judge, *batch: judge)
+    robust = RobustLoss(nn.MSELoss(), 0.4, ramp=3 * MOST_KINDS)
+    (batch,) = batches(False, 1, device="cpu")
+    for _ in range(3 * MOST_KINDS + 1):
+        for _ in range(TIMES):
+            robust.replays.judge(robust.judge, *batch, robust.settings())
+        robust.step()
+    assert len(robust.replays.graphs) == MOST_KINDS
+    assert any(kind[0] == robust.settings() for kind in robust.replays.graphs)
+    assert len(robust.replays.seen) <= 1

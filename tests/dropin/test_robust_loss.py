@@ -747,3 +747,16 @@ def test_targets_of_yes_and_no():
     for criterion in (nn.MSELoss(), nn.HuberLoss()):
         found, expected = (RobustLoss(criterion, 0.3)(outputs, given) for given in (targets, targets.float()))
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(("name", "value"), [("score", "loss"), ("balanced", True), ("unit", "element")])
+def test_an_option_that_is_set_later_holds_from_then_on(name, value):
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(40, 5), torch.randint(5, (40,))
+    if name == "unit":
+        targets = torch.randn(40, 5)
+    criterion = F.mse_loss if name == "unit" else F.cross_entropy
+    later, at_once = RobustLoss(criterion, 0.3), RobustLoss(criterion, 0.3, **{name: value})
+    setattr(later, name, value)
+    torch.testing.assert_close(later(outputs, targets), at_once(outputs, targets))
+    assert torch.equal(later.kept, at_once.kept)

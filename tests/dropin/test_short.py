@@ -238,3 +238,14 @@ def test_a_batch_without_rows_is_one_clear_error(criterion):
     outputs, targets = batch(criterion, rows=3)
     with pytest.raises(InputError, match="row"):
         RobustLoss(criterion, 0.3)(outputs[:0], targets[:0])
+
+
+@pytest.mark.parametrize("shift", [0.0, 30.0, 42.5, 60.0, 88.0])
+def test_logits_that_are_large_throughout_keep_the_same_rows(shift):
+    """A constant added to a row's logits is none of softmax's business, though its e may leave single precision."""
+    classes = torch.arange(8) % 5
+    outputs = (5 + 0.1 * torch.arange(8))[:, None] * F.one_hot(classes, 5)
+    outputs[0] = 2.0 * F.one_hot(classes[0], 5) + shift  # in doubt, and the one to drop
+    robust = RobustLoss(F.cross_entropy, 0.125)
+    robust(outputs, classes)
+    assert robust.kept.tolist() == [1, 2, 3, 4, 5, 6, 7]

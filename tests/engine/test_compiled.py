@@ -20,8 +20,18 @@ def _seed():
     torch.manual_seed(0)
 
 
-def convolutions(norm):
+def cnn9(norm):
     return build("cnn9", (3, 28, 28), CLASSES, {"norm": norm, "width": 0.04, "dropout": 0.0})
+
+
+def convolutions(norm):
+    """The kinds of layers that cnn9 has, each as often as it takes to meet its neighbours: nine of them take long."""
+    make = {"batch": nn.BatchNorm2d, "group": lambda channels: nn.GroupNorm(1, channels)}[norm]
+    return nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, padding=1, bias=False), make(4), nn.LeakyReLU(0.01), nn.MaxPool2d(2)),
+        *(nn.Conv2d(4, 5, 3, bias=False), make(5), nn.LeakyReLU(0.01), nn.AdaptiveAvgPool2d(1)),
+        *(nn.Flatten(), nn.Linear(5, CLASSES)),
+    )
 
 
 def mlp():
@@ -73,6 +83,13 @@ def test_a_traced_step_is_the_step(name, network, rate):
     criterion = F.cross_entropy if METHODS[name].tasks[0] == "classification" else F.mse_loss
     networks = [NETWORKS[network]().double() for _ in range(METHODS[name].networks)]
     assert_same_step(METHODS[name](criterion), networks, Programs(as_traced), rate)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize("name", ["co-prl-l", "prl-g"])
+def test_a_traced_step_of_the_papers_network(name, norm):
+    networks = [cnn9(norm).double() for _ in range(METHODS[name].networks)]
+    assert_same_step(METHODS[name](F.cross_entropy), networks, Programs(as_traced), 0.4)
 
 
 def test_the_form_of_a_network_is_part_of_a_program():

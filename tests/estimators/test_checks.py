@@ -5,11 +5,18 @@ import torch
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gradsieve import RobustClassifier, RobustRegressor
+from gradsieve.choosing import electorate
 
 METHODS = ("standard", "spl", "prl-l", "co-prl-l")
 # As small as can pass: the checks fit a few hundred times, and some of them ask for a good fit.
 SMALL = {"hidden": (16,), "epochs": 15, "learning_rate": 0.02}
-SMALLER = {"hidden": (16,), "epochs": 8, "learning_rate": 0.04}  # seven fits each
+SMALLER = {"hidden": (16,), "epochs": 8, "learning_rate": 0.04}  # a race of six and a fit each
+
+
+@pytest.fixture(autouse=True)
+def _two_parts(monkeypatch):
+    """Of the rows of a race: quicker than five."""
+    monkeypatch.setattr(electorate, "MOST_PARTS", 2)
 
 
 @pytest.fixture(autouse=True, scope="module")

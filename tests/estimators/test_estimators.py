@@ -17,7 +17,8 @@ from torch import nn
 from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.data import Rows
 from gradsieve.errors import GradsieveError, InputError
-from gradsieve.estimators.fitting import make_trainer
+from gradsieve.estimators import fitting
+from gradsieve.estimators.fitting import make_trainer, trimmed_mean
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import is_copies
 from gradsieve.models.mlp import mlp
@@ -401,3 +402,42 @@ def test_logarithms_of_probabilities():
     X, y = rare(200)
     model = RobustClassifier(epochs=2, hidden=(4,), drop_rate=0.0, random_state=0).fit(X, y)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
+
+
+def test_equal_whole_weights_are_copies_too():
+    X, given, _, _ = wrong_line(rows=60)
+    weighted = RobustRegressor(**quick).fit(X, given, sample_weight=np.full(60, 2))
+    repeated = RobustRegressor(**quick).fit(X.repeat(2, 0), given.repeat(2, 0))
+    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+    fractions, none = (RobustRegressor(**quick).fit(X, given, weights) for weights in (np.full(60, 0.3), None))
+    np.testing.assert_array_equal(fractions.predict(X), none.predict(X))
+
+
+def test_parameters_that_are_set_after_a_fit_hold_for_the_next():
+    X, given, _, _ = wrong_line(rows=60)
+    model = RobustRegressor(**quick).fit(X, given)
+    before = model.predict(X)
+    model.set_params(input_clip=float("inf"), decorrelate=False, module=Tiny(X.shape[1], 1))
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_held_out_rows_are_trimmed_at_the_rate_that_was_learnt(monkeypatch):
+    rates = []
+
+    def noted(losses, rate, weights):
+        rates.append(rate)
+        return trimmed_mean(losses, rate, weights)
+
+    monkeypatch.setattr(fitting, "trimmed_mean", noted)
+    X, given, _, _ = wrong_line(rows=500, share=0.05)
+    options = {"early_stopping": True, "epochs": 20, "n_iter_no_change": 20, "random_state": 0}
+    model = RobustRegressor(drop_rate="learn", **options).fit(X, given)
+    assert model.drop_rate_ < 0.1  # a fifth to begin with
+    assert rates[-1] == model.drop_rate_
+
+
+def test_a_mean_of_the_smallest_losses_counts_weights_as_copies():
+    losses, weights = torch.tensor([5.0, 1, 9, 2, 3]), torch.tensor([1.0, 3, 1, 2, 1], dtype=torch.float64)
+    copies = losses.repeat_interleave(weights.long())
+    for rate in (0.0, 0.125, 0.25, 0.5):
+        torch.testing.assert_close(trimmed_mean(losses, rate, weights).float(), trimmed_mean(copies, rate, None))

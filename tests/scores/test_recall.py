@@ -18,6 +18,11 @@ def _seed():
     torch.manual_seed(0)
 
 
+class Writes(nn.Module):
+    def forward(self, inputs):
+        return F.leaky_relu_(inputs, 0.3)
+
+
 class Own(nn.Module):
     """Rows meet in it, and nobody can tell from outside."""
 
@@ -60,7 +65,19 @@ NETWORKS = {  # by name: the network, the shape of its rows, and how many of its
         2,
     ),
     "until something in place": (
-        lambda: nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 3)),
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.SiLU(inplace=True), nn.Linear(8, 3)),
+        (6,),
+        2,
+    ),
+    "until a view is written to": (
+        lambda: nn.Sequential(
+            *(nn.Conv1d(2, 4, 3), nn.Conv1d(4, 4, 1), nn.Flatten(), nn.LeakyReLU(0.5, inplace=True)), nn.Linear(12, 3)
+        ),
+        (2, 5),
+        2,
+    ),
+    "until a module of one's own that writes": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), Writes(), nn.Linear(8, 3)),
         (6,),
         2,
     ),

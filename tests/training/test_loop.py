@@ -344,3 +344,13 @@ def test_bf16_trains_too(digits):
     result = train(digits(precision="bf16"))
     assert all(tensor.isfinite().all() and tensor.dtype == torch.float32 for tensor in result.weights.values())
     assert not same(result, train(digits()))
+
+
+def test_how_exact_cudnn_is_stays_the_callers_choice(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
+    with reproducible(0, torch.device("cpu")):
+        assert not torch.backends.cudnn.allow_tf32
+        assert not torch.backends.cudnn.enabled
+        assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.deterministic

@@ -66,26 +66,31 @@ def by_class(audit: Audit) -> list[dict[str, Any]]:
     seen = np.bincount(audit.given, weights=audit.seen, minlength=classes)
     kept = seen - np.bincount(audit.given, weights=audit.dropped, minlength=classes)
     overall = kept.sum() / max(1.0, seen.sum())
-    pairs = audit.given[audit.flagged].astype(np.int64) * classes + audit.suggested[audit.flagged]
-    confusion = counts(pairs, classes * classes).reshape(classes, classes)
+    suggested = suggestions(audit.given[audit.flagged], audit.suggested[audit.flagged])
     found = []
     for place, name in enumerate(audit.names):
         share = kept[place] / seen[place] if seen[place] else math.nan
-        others = np.argsort(-confusion[place], kind="stable")
         found.append(
             {
                 "name": name,
                 "rows": int(rows[place]),
                 "kept_share": float(share),
                 "flagged": int(flagged[place]),
-                "suggested": {
-                    audit.names[other]: int(confusion[place, other])
-                    for other in others
-                    if confusion[place, other] and other != place  # its own: learnt by heart in the end
-                },
+                "suggested": {audit.names[other]: count for other, count in suggested.get(place, ())},
                 "warning": warning(name, float(share), float(overall), rows[place] < RARE * len(audit) / classes),
             }
         )
+    return found
+
+
+def suggestions(given: NDArray[Any], suggested: NDArray[Any]) -> dict[int, list[tuple[int, int]]]:
+    """Which other classes are suggested for each class's rows (n,), and how often, the most frequent first."""
+    is_other = given != suggested  # its own: learnt by heart in the end
+    pairs, times = np.unique(np.stack([given, suggested])[:, is_other], axis=1, return_counts=True)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for place in np.argsort(-times, kind="stable"):
+        own, other = pairs[:, place].tolist()
+        found.setdefault(own, []).append((other, int(times[place])))
     return found
 
 

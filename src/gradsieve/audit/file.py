@@ -69,7 +69,7 @@ def audit_file(
         for record in trainer.epochs():
             tell(record)
     ledger, networks = trainer.ledger.cpu(), [network.cpu().eval() for network in trainer.networks]
-    outputs = mean_outputs(networks, prepared.inputs, plan.task)
+    outputs = mean_outputs(networks, prepared.inputs, plan.task, plan.device)
     is_classes = plan.task == "classification"
     given = scaled if is_classes else prepared.given.astype(np.float64)
     answers = read_outputs(plan.task, given, outputs if is_classes else learnt.scale.invert(outputs))

@@ -26,7 +26,7 @@ class Audit:
     task: Task
     names: tuple[str, ...]  # of the classes, or of the outputs
     row: NDArray[np.int64]  # (N,) the row of the source: files count from 1, arrays and data sets from 0
-    suspicion: NDArray[np.float64]  # (N,) in [0, 1]; 0.5 and more is flagged
+    suspicion: NDArray[np.float64]  # (N,) in [0, 1]; what is flagged has 0.5 and more
     rank: NDArray[np.integer[Any]]  # (N,) 1 is the most suspect
     flagged: NDArray[np.bool_]  # (N,)
     given: NDArray[Any]  # (N,) class numbers, or (N, q) targets

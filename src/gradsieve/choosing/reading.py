@@ -47,9 +47,17 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
     if not np.isfinite(given).all():
         row = int(np.argwhere(~np.isfinite(given))[0, 0])
         raise InputError(f"targets[{row}] is not finite. Leave the row out: it cannot vote.")
-    lower, upper = np.quantile(given, (0.25, 0.75), axis=0)
-    width = np.where(upper > lower, upper - lower, 1.0)
+    width = np.array([width_of(output) for output in given.T])
     return answers / width, given / width
+
+
+def width_of(values: NDArray) -> float:
+    """The interquartile range; where half of the values are one and the same, the median distance of the others."""
+    lower, middle, upper = np.quantile(values, (0.25, 0.5, 0.75))
+    if upper > lower:
+        return float(upper - lower)
+    distance = np.abs(values - middle)
+    return float(np.median(distance[distance > 0])) if distance.any() else 1.0
 
 
 def to_numbers(values: Any, name: str) -> NDArray:

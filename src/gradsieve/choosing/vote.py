@@ -112,7 +112,9 @@ def ballots_of(answers: Array, given: NDArray, weights: Array) -> Ballots:
     weighed, gains = [], []
     for a, b in pairs:
         disagreement = ((answers[a] - answers[b]) ** 2).sum(1)
-        weight = weights * np.minimum(disagreement, np.quantile(disagreement, CLIP))
+        # Of those that disagree: models that are alike nearly everywhere would lose all that tells them apart.
+        most = np.quantile(disagreement[disagreement > 0], CLIP) if disagreement.any() else 0.0
+        weight = weights * np.minimum(disagreement, most)
         weighed.append(weight)
         gains.append(weight * np.sign(distance[b] - distance[a]))
     return Ballots(np.array(gains), np.array(weighed))

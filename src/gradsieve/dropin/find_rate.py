@@ -14,6 +14,7 @@ A thin face of ``gradsieve.choosing.rates``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,19 @@ class Runner:
     """A candidate on one part of the rows: the loop on its way."""
 
     def __init__(self, loop: Loop, rate: float, part: Part, epochs: int, seed: int) -> None:
-        self.answers, self.voters, self.epochs, self.seed = loop(rate, part.trained), part.voters, epochs, seed
-        self.done = 0
-        if not isinstance(self.answers, Iterator):
-            raise InputError(f"loop gives {self.answers!r}, but must be a generator: yield once an epoch.")
+        self.loop, self.rate, self.part, self.epochs, self.seed = loop, rate, part, epochs, seed
+        self.voters, self.done = part.voters, 0
+
+    @cached_property
+    def answers(self) -> Iterator[Answer]:
+        """The loop, begun when it is asked for: what it builds is drawn from the candidates' random numbers, too."""
+        answers = self.loop(self.rate, self.part.trained)
+        if not isinstance(answers, Iterator):
+            raise InputError(f"loop gives {answers!r}, but must be a generator: yield once an epoch.")
+        return answers
 
     def train(self, share: float) -> None:
-        device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         with reproducible(seeds.derive(self.seed, "candidate", self.done), device):
             while self.done < max(1, round(share * self.epochs)):
                 self.answer = next(self.answers, None)

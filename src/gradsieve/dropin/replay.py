@@ -34,6 +34,10 @@ class Replays:
     def __reduce__(self) -> Any:  # a graph cannot be copied or saved; a copy captures its own
         return Replays, ()
 
+    def count_anew(self) -> None:
+        """Forget how often kinds came: at another rate they are others, and a rate may change with every step."""
+        self.seen.clear()
+
     def judge(self, judge: Judge, outputs: Tensor, targets: Tensor, settings: Hashable) -> Sequence[Tensor | None]:
         """``judge(outputs, targets)``; ``settings`` stands for all else that it depends on."""
         kind = (settings, *map(described, (outputs, targets)))
@@ -44,8 +48,10 @@ class Replays:
     def captured(self, kind: Hashable, judge: Judge, outputs: Tensor, targets: Tensor) -> bool:
         """Whether the time has come, and it worked."""
         self.seen[kind] += 1
-        if not self.works or self.seen[kind] < TIMES or len(self.graphs) == MOST_KINDS:
+        if not self.works or self.seen[kind] < TIMES:
             return False
+        if len(self.graphs) == MOST_KINDS:  # the oldest is of a rate that is over, most likely
+            del self.graphs[next(iter(self.graphs))]
         try:
             self.graphs[kind] = Replay(judge, outputs, targets)
         except RuntimeError:  # something of the user's waits for the device: nothing is lost but speed

@@ -136,7 +136,7 @@ class RobustLoss(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name == "criterion" and "is_as_seen" in self.__dict__:
+        if name in ("criterion", "score", "unit", "balanced") and "is_as_seen" in self.__dict__:
             self.look_at_criterion()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RobustLoss:
@@ -173,6 +173,8 @@ class RobustLoss(nn.Module):
 
     def take_rate(self, T: int) -> None:
         rate = check_rate("drop_rate", self.rate_at(T))
+        if "replays" in self.__dict__ and rate != self._rate:
+            self.replays.count_anew()
         self.T, self._rate, self.share = T, rate, KeptShare.beside(rate)
 
     @property
@@ -304,9 +306,11 @@ class RobustLoss(nn.Module):
 
     def settings(self) -> Hashable:
         """What a judgement depends on beside the batch. Tensors may change in place, not move."""
-        options = unpack(self.criterion)[1].items()
-        held = tuple((name, value.data_ptr() if isinstance(value, Tensor) else value) for name, value in options)
-        return self.score, self.balanced, self.share, held, torch.is_autocast_enabled("cuda")
+        function, options = unpack(self.criterion)
+        held = tuple(
+            (name, value.data_ptr() if isinstance(value, Tensor) else value) for name, value in options.items()
+        )
+        return function, self.score, self.balanced, self.share, held, torch.is_autocast_enabled("cuda")
 
     def judge(self, outputs: Tensor, targets: Tensor) -> Sequence[Tensor | None]:
         """Loss, gradient at the outputs, scores, what is kept, what has a label."""

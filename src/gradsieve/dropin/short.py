@@ -23,6 +23,7 @@ from gradsieve.scores.loss import Criterion, unpack
 NEAR = 1e-5  # relative: what the order of a sum can change, with room
 LEAST_SCORE, MOST_LOSS = 1e-30, 80.0  # beyond, the numbers that a score is made of may be too small to have all digits
 LEAST_SUM = 1e-3  # of a row's e, likewise
+MOST_SUM = 1e18  # of a row's e: it is squared, in single precision
 MOST_VALUES = 2**18  # of outputs: above it the work counts, and torch shares it among the cores
 PRECISIONS = (torch.float32, torch.float64)
 
@@ -76,14 +77,14 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
     if not rows or given.size != rows or np.maximum.reduce(given.view(np.uint64)) >= kinds:
         return None
     own_place = given + firsts(rows, kinds)
-    with np.errstate(all="ignore"):  # e may overflow: such a row is noticed below
+    with np.errstate(all="ignore"):  # e may overflow: such a row is noticed
         others = np.exp(outputs.detach().numpy())
         own = others.take(own_place)
         others.put(own_place, 0)
         one = ones(kinds, others.dtype.char)
         rest = others.dot(one)
         total = rest + own
-        if not np.minimum.reduce(total) > LEAST_SUM:  # logits far below 0
+        if not (np.minimum.reduce(total) > LEAST_SUM and np.maximum.reduce(total) < MOST_SUM):  # logits far from 0
             return None
         scores = np.log1p(rest / own) if by_loss else (np.square(others).dot(one) + rest * rest) / (total * total)
         kept = smallest(scores, count, MOST_LOSS if by_loss else inf)

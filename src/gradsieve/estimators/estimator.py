@@ -24,6 +24,7 @@ from gradsieve.estimators.fitting import Fitted, fit_networks
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.plan import DROP_RATE, Plan
 from gradsieve.estimators.progress import lines
+from gradsieve.estimators.rows import is_copies
 from gradsieve.estimators.scaling import (
     CLIP,
     Scale,
@@ -228,6 +229,8 @@ class _Robust(BaseEstimator):
         tell = lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None
         fitted = fit_networks(plan, inputs, targets_at(plan.used_rate > 0), network, weights, tell)
         self.input_scale_: Scale = scale
+        # What predicting needs of the parameters, as they were: others that are set hold for the next fit.
+        self._clip, self._is_exact = clip, self.module is None
         self.decorrelation_: Decorrelation | None = mixed
         self.modules_ = fitted.networks
         self.module_ = fitted.networks[0]
@@ -253,10 +256,10 @@ class _Robust(BaseEstimator):
         check_is_fitted(self, "modules_")
         check_no_dates("X", X)
         values = validated(self, X, reset=False, dtype=(np.float64, np.float32))
-        scaled = scale_inputs(values, self.input_scale_, plain(self.input_clip))
+        scaled = scale_inputs(values, self.input_scale_, self._clip)
         scaled = self.decorrelation_.apply(scaled) if self.decorrelation_ else scaled
         # A module of the user's may not be made for double precision.
-        return mean_outputs(self.modules_, scaled, self._task, self.device, exact=self.module is None)
+        return mean_outputs(self.modules_, scaled, self._task, self.device, exact=self._is_exact)
 
 
 class RobustClassifier(ClassifierMixin, _Robust):
@@ -370,7 +373,7 @@ def check_hidden(hidden: Any) -> tuple[int, ...]:
 
 
 def check_weights(sample_weight: Any, X: NDArray) -> tuple[NDArray | None, NDArray[np.bool_]]:
-    """The weights of the rows that have any, None where all are alike; and which rows those are."""
+    """The weights of the rows that have any, None where they change nothing; and which rows those are."""
     if sample_weight is None:
         return None, np.ones(len(X), dtype=bool)
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -378,7 +381,8 @@ def check_weights(sample_weight: Any, X: NDArray) -> tuple[NDArray | None, NDArr
     if not used.any():
         raise InputError("sample_weight is 0 for every row. Give some rows a weight above 0, or leave it out.")
     weights = weights[used]
-    return None if (weights == weights[0]).all() else weights, used
+    is_plain = (weights == weights[0]).all() and (weights[0] == 1 or not is_copies(weights))
+    return None if is_plain else weights, used
 
 
 def fresh_copy(module: nn.Module, number: int) -> nn.Module:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -106,6 +106,7 @@ def make_trainer(
     if batch < ONE_PASS and "passes" not in plan.method_options:
         method = in_one_pass(method, networks, as_float(rows.inputs[:1].to(device)))
     trainer = Trainer(plan, method, networks, Feed(rows, device), visits(order, weights, plan.seed), held_out)
+    trainer.held_weights = None if weights is None else torch.from_numpy(weights)[held_out]
     trainer.watch(torch.arange(len(rows)), rows.targets)
     return trainer
 
@@ -169,7 +170,7 @@ class Trainer:
         held_out: Tensor,
     ) -> None:
         self.plan, self.method, self.networks, self.feed, self.rows_of = plan, method, networks, feed, rows_of
-        self.held_out = held_out
+        self.held_out, self.held_weights = held_out, cast("Tensor | None", None)
         self.optimizers = [make_optimizer(network, plan.learning_rate) for network in networks]
         self.ledger = Ledger.empty(len(feed), feed.device)
         self.tally = Tally.empty(0, feed.device)
@@ -210,6 +211,7 @@ class Trainer:
             loss = self.train_epoch(epoch, rate)
             if epoch in self.plan.learning_epochs():
                 self.learnt_rate = self.learn_rate(epoch)
+                best = math.inf  # scores at another rate are of other rows
             if not math.isfinite(loss):
                 raise self.diverged(f"The loss became NaN or infinite in epoch {epoch}")
             learning_rate = self.plan.learning_rate_of(epoch)
@@ -283,9 +285,17 @@ class Trainer:
         Held-out rows are as wrong as the others. Over all of them, a network that follows wrong targets could win.
         """
         inputs, targets = self.feed.inputs[self.held_out], self.feed.targets[self.held_out].cpu()
-        count = keep_count(self.plan.used_rate, len(targets))
-        trimmed = [
-            self.method.losses(answers(network, inputs, self.feed.device), targets).sort().values[:count].mean()
-            for network in self.networks
-        ]
-        return float(torch.stack(trimmed).mean())
+        rate = self.plan.used_rate if self.learnt_rate is None else self.learnt_rate
+        losses = (self.method.losses(answers(each, inputs, self.feed.device), targets) for each in self.networks)
+        return float(torch.stack([trimmed_mean(each, rate, self.held_weights) for each in losses]).mean())
+
+
+def trimmed_mean(losses: Tensor, rate: float, weights: Tensor | None) -> Tensor:
+    """The mean of the smallest losses (N,), as many, or with ``weights`` (N,) as much, as the drop rate leaves."""
+    if weights is None:
+        return losses.sort().values[: keep_count(rate, len(losses))].mean()
+    order = losses.argsort(stable=True)
+    ascending = weights[order]
+    before = ascending.cumsum(0) - ascending
+    counted = torch.minimum(ascending, ((1 - rate) * weights.sum() - before).clamp(min=0))  # of the last, a part
+    return (losses[order] * counted).sum() / counted.sum()

@@ -75,7 +75,8 @@ def quantiles(values: Array, shares: tuple[float, ...], weights: Array | None = 
     Always one of the column's own values, so that a row of weight 2 is the same as two rows.
     """
     if weights is None:
-        return np.quantile(values.astype(np.float64, copy=False), shares, axis=0, method="inverted_cdf")
+        exact = (column.astype(np.float64, copy=False) for column in values.T)  # one at a time: all may not fit
+        return np.stack([np.quantile(column, shares, method="inverted_cdf") for column in exact], axis=1)
     found = np.empty((len(shares), values.shape[1]))
     for column in range(values.shape[1]):
         order = np.argsort(values[:, column], kind="stable")

@@ -70,6 +70,8 @@ def first_pass(network: nn.Module, inputs: Tensor, form: Scoring) -> FirstPass:
                 if is_product(layers[known]):
                     products.append(values)
                 known += 1
+        if products and known < len(layers) and is_part_of(values, products[-1]):
+            values = values.clone()  # the next layer may write to it, and the product is needed once more
         with scoring_form(network, form) if known < len(layers) else nullcontext():
             for layer in layers[known:]:
                 values = layer(values)
@@ -174,6 +176,11 @@ def is_known(layer: Any, values: Tensor) -> bool:
     if kind is nn.LayerNorm:
         return len(layer.normalized_shape) < values.dim()
     return kind in ROW_BY_ROW
+
+
+def is_part_of(values: Tensor, whole: Tensor) -> bool:
+    """Whether two tensors lie in the same memory."""
+    return values.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
 
 
 def is_product(layer: nn.Module) -> bool:

@@ -26,11 +26,23 @@ def reproducible(seed: int, device: torch.device) -> Iterator[None]:
         if is_cuda:  # of several GPUs, make the run's own the one whose generator is meant
             stack.enter_context(torch.cuda.device(device))
         stack.enter_context(torch.random.fork_rng(devices=[torch.cuda.current_device()] if is_cuda else []))
-        stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True))
+        stack.enter_context(algorithms_that_repeat())
         torch.default_generator.manual_seed(stream)
         if is_cuda:
             torch.cuda.manual_seed(stream)
         yield
+
+
+@contextmanager
+def algorithms_that_repeat() -> Iterator[None]:
+    """Of cuDNN's settings these two alone: whether it is used, and how exact it is, is the caller's choice."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.deterministic
+    cudnn.benchmark, cudnn.deterministic = False, True
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.deterministic = before
 
 
 @contextmanager

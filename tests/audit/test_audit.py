@@ -406,3 +406,14 @@ def test_an_audit_of_few_rows_or_with_most_of_them_flagged_warns():
     gaps = {"size": np.arange(200) % 10 == 0}
     assert not list(cautions(np.arange(200) < 20, gaps))
     assert "20 of 20 flagged rows lack an input (size)" in " ".join(cautions(gaps["size"], gaps))
+
+
+@pytest.mark.parametrize("kind", [RobustClassifier, RobustRegressor])
+def test_rows_in_another_order_are_not_those_of_the_fit(kind):
+    X, y = (each[:200] for each in load_digits(return_X_y=True))
+    weights = np.arange(200) % 5  # 0 for some
+    model = kind(epochs=3, random_state=0).fit(X, y, sample_weight=weights)
+    assert len(audit_estimator(model, X.astype(np.float32), y.tolist())) == 200
+    for other in ((X[::-1], y[::-1]), (X, y[::-1]), (X[::-1], y)):
+        with pytest.raises(InputError, match="another order"):
+            audit_estimator(model, *other)

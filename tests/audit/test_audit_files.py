@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -382,3 +383,28 @@ def test_rows_may_have_names_of_their_own(gradsieve, tmp_path):
     done = gradsieve("report", tmp_path / "a", "--out", tmp_path / "report.html")
     assert done.code == 0, done.err
     assert max(found, key=lambda row: float(row["suspicion"]))["id"] in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("kind", ["decimal", "int8"])
+def test_repaired_targets_fit_the_type_of_their_column(gradsieve, tmp_path, kind):
+    """Two decimals, and no number beyond 127: a sign that is turned back would be 128."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    inputs = np.random.default_rng(0).normal(size=300)
+    wrong = np.arange(300) % 10 == 0
+    amounts = 1000 + 100 * inputs if kind == "decimal" else np.clip(np.round(100 * inputs), -128, 127)
+    given = np.where(wrong, 5000 - amounts if kind == "decimal" else -np.clip(amounts, -127, 128), amounts)
+    given = np.where(wrong & (amounts == 127), -128, given)
+    column = pa.array([Decimal(f"{value:.2f}") for value in given], pa.decimal128(12, 2))
+    column = column if kind == "decimal" else pa.array(given.astype(np.int8))
+    pq.write_table(pa.table({"a": inputs, "y": column}), tmp_path / "rows.parquet")
+    named = ("--target", "y", "--out", tmp_path / "a", "--repair", tmp_path / "good.parquet")
+    done = gradsieve("audit", tmp_path / "rows.parquet", *named)
+    assert done.code == 0, done.err
+    before, good = (pq.read_table(tmp_path / name)["y"] for name in ("rows.parquet", "good.parquet"))
+    assert before.type == good.type
+    changed = np.array([old != new for old, new in zip(before.to_pylist(), good.to_pylist(), strict=True)])
+    assert changed[wrong].sum() > 20
+    assert changed[~wrong].sum() < 5
+    if kind == "decimal":  # read as they are written
+        given = {int(row["row"]): float(row["given"]) for row in read(tmp_path / "a" / "audit.csv")}
+        assert [given[row + 1] for row in range(300)] == [float(value) for value in before.to_pylist()]

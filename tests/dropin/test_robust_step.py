@@ -283,3 +283,16 @@ def test_bad_arguments_have_one_error():
         robust_step(nn.Linear(6, 3), inputs, targets, criterion=F.cross_entropy, drop_rate=0.3, task="nope")
     (found,) = robust_step(nn.Linear(6, 3), inputs, targets, criterion=F.cross_entropy, drop_rate=np.float32(0.25))
     assert len(found.kept) == 6
+
+
+@pytest.mark.parametrize(("rows", "rate"), [(2, 0.1), (2, 0.5), (3, 0.5)])
+def test_a_last_batch_of_which_one_row_would_stay_trains_batch_norm_in_one_pass(rows, rate):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    inputs, targets = torch.randn(rows, 6), torch.randint(3, (rows,))
+    (found,) = robust_step(network, inputs, targets, criterion=F.cross_entropy, drop_rate=rate)
+    assert len(found.kept) == 1
+    twin = copy.deepcopy(network)
+    twin.zero_grad()
+    F.cross_entropy(twin(inputs)[found.kept], targets[found.kept]).backward()
+    torch.testing.assert_close([p.grad for p in network.parameters()], [p.grad for p in twin.parameters()])

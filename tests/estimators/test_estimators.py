@@ -1,6 +1,7 @@
 """The estimators on real data, in scikit-learn's own company, and what they promise about rows and weights."""
 
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -441,3 +442,15 @@ def test_a_mean_of_the_smallest_losses_counts_weights_as_copies():
     copies = losses.repeat_interleave(weights.long())
     for rate in (0.0, 0.125, 0.25, 0.5):
         torch.testing.assert_close(trimmed_mean(losses, rate, weights).float(), trimmed_mean(copies, rate, None))
+
+
+def test_right_amounts_that_are_far_larger_than_most_are_told():
+    """Fifteen rows of a hundred are learnt as if they were much less: nobody who drops two would expect that."""
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    y = np.where(X[:, 0] > 1.04, 1000.0, 10 + X[:, 1])
+    with pytest.warns(UserWarning, match="of the targets lie more than 5 .* 2% of the rows are dropped"):
+        RobustRegressor(drop_rate=0.02, **quick).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RobustRegressor(drop_rate=0.0, **quick).fit(X, y)
+        RobustRegressor(drop_rate=0.2, **quick).fit(X, y)

@@ -24,8 +24,12 @@ def norms_by_autograd(function, outputs, targets, **options):
     for row in range(len(outputs)):
         output = outputs[row : row + 1].clone().requires_grad_()
         target = targets[row : row + 1]
-        loss = function(output, target, reduction="sum", **options) / counted_elements(function, target, **options)
-        norms.append(torch.autograd.grad(loss, output)[0].norm())
+        counted = counted_elements(function, target, **options)
+        loss = function(output, target, reduction="sum", **options) / counted
+        has_labels = function is F.cross_entropy and not target.is_floating_point()
+        # Of positions with labels, the root mean square.
+        positions = counted if has_labels and target.dim() > 1 else 1
+        norms.append(torch.autograd.grad(loss, output)[0].norm() * positions**0.5)
     return torch.stack(norms)
 
 
@@ -289,3 +293,29 @@ def test_log_probabilities_are_scored_at_the_logits_that_they_come_from(seed, sp
     for criterion in (nn.NLLLoss(**options, reduction="sum"), partial(F.nll_loss, **options)):
         found = loss_gradient_norm(criterion, logits.log_softmax(1), targets)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_a_divergence_is_ranked_at_the_logits(is_log):
+    """At log-probabilities its gradient is minus the target, whatever the network says."""
+    torch.manual_seed(0)
+    logits, wanted = torch.randn(20, 5), torch.randn(20, 5).softmax(1)
+    free = logits.clone().requires_grad_()
+    F.kl_div(free.log_softmax(1), wanted, reduction="none").mean(1).sum().backward()
+    criteria = [nn.KLDivLoss(reduction="batchmean", log_target=is_log), partial(F.kl_div, log_target=is_log)]
+    for criterion in criteria:
+        found = loss_gradient_norm(criterion, logits.log_softmax(1), wanted.log() if is_log else wanted)
+        torch.testing.assert_close(found, free.grad.norm(dim=1))
+
+
+def test_rows_of_few_labels_are_not_taken_for_wrong_ones():
+    """The same mistakes at each position, of which 2, 4, 8 or 16 have a label."""
+    torch.manual_seed(0)
+    logits = torch.randn(1, 5, 16).expand(4, 5, 16)[:, :, :1].expand(4, 5, 16)
+    labels = torch.zeros(4, 16, dtype=torch.int64)
+    for row, count in enumerate((2, 4, 8, 16)):
+        labels[row, count:] = -100
+    found = loss_gradient_norm(F.cross_entropy, logits, labels)
+    torch.testing.assert_close(found, found[-1].expand(4))
+    torch.testing.assert_close(found[0], loss_gradient_norm(F.cross_entropy, logits[:1, :, 0], labels[:1, 0])[0])
+    torch.testing.assert_close(loss_gradient_norm(F.nll_loss, logits.log_softmax(1), labels), found)

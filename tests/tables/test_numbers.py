@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradsieve.errors import InputError
 from gradsieve.tables.cells import safe_cell
 from gradsieve.tables.encoding import learn_columns
-from gradsieve.tables.frame import Frame, label, number
+from gradsieve.tables.frame import Frame, label, number, numbers
+from gradsieve.tables.reading import read_frame
 
 
 @pytest.mark.parametrize("cell", ["1_2", "1_000.5", "١٢", "inf", "Infinity", "1e999", "0x10", "20,5", "20%"])
@@ -44,3 +46,12 @@ def test_numbers_in_a_spelling_that_is_not_read_are_told(cells, told):
     assert len(notes) == (told is not None)
     assert all(f"cells such as {told!r}" in text and "give categorical='share'" in text for text in notes)
     learn_columns(frame, ["share"], ["share"], lambda text: pytest.fail(text))
+
+
+def test_among_true_and_false_the_cell_that_is_neither_is_named(tmp_path):
+    rows = [("True", "False")[row % 2] for row in range(30)]
+    rows[20] = "yes"
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["ok,y", *(f"{cell},1" for cell in rows)]))
+    with pytest.raises(InputError, match=r"line 22, column ok: 'yes' is neither True nor False, as the others are"):
+        numbers(read_frame(path), "ok", "the model knows the column as numbers")

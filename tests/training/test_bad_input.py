@@ -294,3 +294,23 @@ def test_a_class_that_there_is_not(write_module):
         InputError, match=r"corruption 'mine:far' gives row 0 the class 1\d\d, but digits has 10 \(0 to 9"
     ):
         train(make_run("digits", corruption="mine:far", rate=0.1, epochs=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("narrow", r"'mine:narrow' cannot read a tensor of shape \(1, 64\), which one row of digits is"),
+        ("none", "gives None"),
+    ],
+)
+def test_a_model_of_ones_own_that_cannot_work(name, says, write_module):
+    write_module(
+        "mine",
+        """
+from torch import nn
+def narrow(input_shape, outputs): return nn.Linear(3, outputs)
+def none(input_shape, outputs): nn.Linear(64, outputs)
+""",
+    )
+    with pytest.raises(InputError, match=says):
+        train(make_run("digits", model=f"mine:{name}", epochs=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, localcontext
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def copy_parquet(audit: Audit, source: Path, out: Path, targets: Sequence[str], 
         for name, own in zip(targets, new, strict=True):
             cells = table[name].to_pylist()
             for place, cell in own.items():
-                cells[place] = cell
+                cells[place] = as_stored(cell, table.schema.field(name).type)
             place = table.column_names.index(name)
             table = table.set_column(place, table.schema.field(name), pa.array(cells, table.schema.field(name).type))
         changed = len({*chain(*new)})
@@ -89,6 +90,22 @@ def copy_parquet(audit: Audit, source: Path, out: Path, targets: Sequence[str], 
     with new_file(out, "wb") as file:
         pq.write_table(table, file)
     return changed
+
+
+def as_stored(cell: Any, kind: Any) -> Any:
+    """A number as a column of this type of Arrow's can hold it: in its decimals, the nearest that there is."""
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
+
+    if pa.types.is_decimal(kind):
+        step = Decimal(1).scaleb(-kind.scale)
+        most = Decimal(10) ** (kind.precision - kind.scale) - step
+        with localcontext() as context:
+            context.prec = 100  # more than any column has
+            return max(-most, min(most, cell)).quantize(step)
+    if pa.types.is_integer(kind):
+        limits = np.iinfo(kind.to_pandas_dtype())
+        return max(limits.min, min(limits.max, cell))
+    return cell
 
 
 COPIES: dict[str, Copy] = {".csv": copy_csv, ".parquet": copy_parquet, ".pq": copy_parquet}

@@ -43,6 +43,11 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         names, outputs = output_names(y, given.shape[1]), fitted.predict(X).reshape(len(given), -1)
         if outputs.shape != given.shape:
             raise InputError(f"y has {given.shape[1]} targets, but this {name} was fitted to {outputs.shape[1]}.")
+    if not fitted._was_fitted_to(X, given):
+        raise InputError(
+            f"X and y have as many rows as this {name} was fitted to, but other values, or another order. An audit is "
+            "of the rows that were trained on: give those very X and y."
+        )
     return judge(
         fitted._task,
         names,

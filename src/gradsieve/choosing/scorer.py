@@ -22,8 +22,9 @@ def noisy_score(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: Array
     """A scorer for ``GridSearchCV(..., scoring=noisy_score)`` where ``y`` cannot be trusted; larger is better.
 
     Classes: the mean probability of the given labels, which is what `choose` goes by. Real targets: minus the mean
-    distance from them. A scorer sees one model at a time, so that models cannot be compared row by row: of the scores
-    that one model can have, this one comes nearest to the vote (docs/unknown-rate.md). `rank_models` has the vote.
+    distance from them, in interquartile ranges of ``y``. A scorer sees one model at a time, so that models cannot be
+    compared row by row: of the scores that one model can have, this one comes nearest to the vote
+    (docs/unknown-rate.md). `rank_models` has the vote.
     """
     return noisy_mean(answer(estimator, X), labels(estimator, y), sample_weight)
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from gradsieve import ranks
-from gradsieve.counts import check_rate
+from gradsieve.counts import check_rate, keep_count
 from gradsieve.data.dataset import Task
 from gradsieve.dropin.checks import check_weights
 from gradsieve.errors import InputError
@@ -48,7 +50,8 @@ def robust_step(
     dict) or by place (a tuple). ``task`` follows from the targets where it is not given:
     whole numbers are classes. ``options`` are the method's: ``passes``, ``scoring``, ``balanced``, ...
     The loss is the mean over the kept rows of what the criterion gives for each, class weights multiplied in, whatever
-    its own ``reduction``. Rows whose label it ignores are left out before anything is counted: their scores are NaN.
+    its own ``reduction``. Rows whose label it ignores are left out before anything is counted: their scores are NaN. A
+    batch so small that one row would be left for BatchNorm goes through in one pass.
     Under ``torch.distributed`` pass the bare network, and clear ``.grad`` first: there is one threshold over all ranks,
     and every rank gets the whole gradient.
     """
@@ -67,6 +70,8 @@ def robust_step(
         raise InputError(
             f"{method} trains {rule.networks} network{'s' * (rule.networks > 1)}, but models has {len(networks)}."
         )
+    if rule.passes == "reforward" and keep_count(drop_rate, len(values)) == 1 and any(map(has_batch_norm, networks)):
+        rule = replace(rule, passes="index")
     for network in networks:
         rule.require(network, len(values), values.device)
     readers = networks if isinstance(inputs, Tensor) else [OfRows(network, inputs) for network in networks]
@@ -84,6 +89,11 @@ def robust_step(
     for network in networks:
         rule.finish(network)
     return selections
+
+
+def has_batch_norm(network: nn.Module) -> bool:
+    """Whether a layer needs two rows to train."""
+    return any(isinstance(layer, _BatchNorm) and layer.training for layer in network.modules())
 
 
 class OfRows(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
@@ -29,6 +30,7 @@ from gradsieve.estimators.scaling import (
     CLIP,
     Scale,
     check_clip,
+    far_targets,
     input_scale,
     scale_inputs,
     scale_targets,
@@ -243,14 +245,21 @@ class _Robust(BaseEstimator):
         self.n_iter_ = len(fitted.history)
         return fitted
 
-    def _keep_rows(self, fitted: Fitted, used: NDArray[np.bool_]) -> None:
+    def _keep_rows(self, fitted: Fitted, used: NDArray[np.bool_], rows: NDArray, targets: NDArray) -> None:
         """What became of the rows at the places that they had; rows without weight have no score."""
+        self._fitted_to = fingerprint(rows[used], targets)
         self.row_scores_ = np.full(len(used), np.nan)
         self.row_scores_[used] = fitted.row_scores
         self.kept_ = np.zeros(len(used), dtype=bool)
         self.kept_[used] = fitted.kept
         self.times_seen_, self.times_dropped_ = np.zeros((2, len(used)), dtype=np.int64)
         self.times_seen_[used], self.times_dropped_[used] = fitted.seen, fitted.dropped
+
+    def _was_fitted_to(self, X: ArrayLike, targets: NDArray) -> bool:
+        """Whether these are the rows of the fit, in their order; ``targets``: numbers of classes, or amounts."""
+        rows = validated(self, X, reset=False, dtype=(np.float64, np.float32))
+        used = ~np.isnan(self.row_scores_)  # the others had no weight
+        return fingerprint(rows[used], targets[used]) == self._fitted_to
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "modules_")
@@ -297,7 +306,7 @@ class RobustClassifier(ClassifierMixin, _Robust):
         if forsaken := fitted.forsaken(classes.tolist()):
             warnings.warn(forsaken, UserWarning, stacklevel=2)
         self.classes_ = classes
-        self._keep_rows(fitted, used)
+        self._keep_rows(fitted, used, rows, targets)
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -342,9 +351,11 @@ class RobustRegressor(RegressorMixin, _Robust):
         scale = target_scale(targets, weights)
         plan = self._plan(targets.shape[1])
         fitted = self._fit(plan, rows[used], lambda drops: scale_targets(targets, scale, drops), weights)
+        if told := far_targets(targets, scale, fitted.drop_rate):
+            warnings.warn(told, UserWarning, stacklevel=2)
         self.target_scale_ = scale
         self._is_column = given.ndim == 1
-        self._keep_rows(fitted, used)
+        self._keep_rows(fitted, used, rows, targets)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -357,6 +368,15 @@ class RobustRegressor(RegressorMixin, _Robust):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def fingerprint(X: NDArray, targets: NDArray) -> str:
+    """Of rows in their order, in single precision: the same numbers may come back as other types."""
+    digest = hashlib.sha256()
+    with np.errstate(over="ignore"):
+        for values in (X, targets.reshape(len(X), -1)):
+            digest.update(np.ascontiguousarray(values, dtype=np.float32).data)
+    return digest.hexdigest()
 
 
 def plain(value: Any) -> Any:

@@ -19,6 +19,7 @@ Array = NDArray[Any]  # float32 or float64
 CLIP = 3.0  # interquartile ranges; docs/estimators.md has what 3 and 10 gave
 NORMAL_IQR = 1.3489795003921634  # of a normal distribution with standard deviation 1
 FAR = 5.0  # robust standard deviations: where rows are dropped, no target pulls harder than one as far away as this
+MORE = 0.02  # of the rows beyond ``FAR`` than are dropped: then not all of them can be taken for wrong
 FARTHEST = 1e15  # beyond it a target leaves float32 once squared
 BLOCK = 2**21  # values scaled at a time: a copy in double precision of all of them may not fit
 
@@ -105,6 +106,18 @@ def scale_targets(values: Array, scale: Scale, drops: bool) -> NDArray[np.float3
     """
     farthest = FAR if drops else FARTHEST
     return np.clip(scale.apply(values.astype(np.float64, copy=False)), -farthest, farthest).astype(np.float32)
+
+
+def far_targets(values: Array, scale: Scale, drop_rate: float) -> str:
+    """A sentence where clearly more targets (N, q) count as nearer than they are than rows are dropped; else empty."""
+    share = float((np.abs(scale.apply(values.astype(np.float64, copy=False))) > FAR).any(1).mean())
+    if not drop_rate or share <= drop_rate + MORE:
+        return ""
+    return (
+        f"{share:.0%} of the targets lie more than {FAR:g} robust standard deviations from their median and are learnt "
+        f"as if they lay there, but {drop_rate:.0%} of the rows are dropped. If they are wrong, drop as many; if they "
+        "are right, learn their logarithms, or drop nothing (a drop rate of 0): then none is moved."
+    )
 
 
 def check_clip(clip: float) -> float:

@@ -27,6 +27,7 @@ from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.fitting import fit_networks
 from gradsieve.estimators.plan import DROP_RATE, Plan
+from gradsieve.estimators.scaling import far_targets
 from gradsieve.files.images import SIDE, class_images, find_images, read_images
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
@@ -131,6 +132,8 @@ def fit_file(
     fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
     if forsaken := fitted.forsaken(prepared.targets.classes):
         warnings.warn(forsaken, UserWarning, stacklevel=2)
+    if plan.task == "regression" and (told := far_targets(prepared.given, prepared.targets.scale, fitted.drop_rate)):
+        warnings.warn(told, UserWarning, stacklevel=2)
     model = Model(prepared.targets, prepared.encoding, prepared.side, prepared.design(), fitted.networks)
     predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     summary = {

@@ -33,9 +33,12 @@ def build(name: str, input_shape: Sequence[int], outputs: int, options: Mapping[
             "every size is at least 1."
         )
     try:
-        return MODELS[name](input_shape, outputs, **options)
+        network = MODELS[name](input_shape, outputs, **options)
     except GradsieveError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:  # a word where a number belongs, a negative size
         reason = str(error).splitlines()[0]  # some of torch's go on with a list of signatures
         raise InputError(f"{name} cannot be built with the options {dict(options)} ({reason}).") from error
+    if not isinstance(network, nn.Module):
+        raise InputError(f"model {name!r} gives {network!r}, but must return an nn.Module.")
+    return network

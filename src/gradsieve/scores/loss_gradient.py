@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradsieve.scores.loss import Criterion, check_rows, labelled, name_wrong_label, row_losses, unpack, widened
 from gradsieve.tracing import is_traced
@@ -25,20 +25,36 @@ FEW_CLASSES = 32  # below it torch's softmax over classes side by side takes its
 def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """||d loss_i / d output_i|| for each row, (N,), over all of the row's outputs.
 
-    Of log-probabilities (``nn.NLLLoss``) at the logits that they come from.
+    Of log-probabilities (``nn.NLLLoss``, ``nn.KLDivLoss``) at the logits that they come from. Where a row has labels
+    at many positions, of which some may be ignored, it is the root mean square of theirs: the norm of a mean over few
+    of them is larger, and would tell how few they are.
     """
-    return norm_of_rows(loss_gradient(of_logits(criterion), outputs, targets))
+    criterion = of_logits(criterion)
+    norms = norm_of_rows(loss_gradient(criterion, outputs, targets))
+    function, options = unpack(criterion)
+    counted = labelled(function, targets, options) if targets.dim() > 1 else None
+    return norms if counted is None else norms * counted.flatten(1).sum(1).to(norms.dtype).sqrt()
 
 
 def of_logits(criterion: Criterion) -> Criterion:
     """A criterion as one of logits.
 
-    The gradient of NLL at log-probabilities is -1 at the given class for every row, and tells none from another. But
-    log-probabilities are logits, too, whose log_softmax is themselves: their cross-entropy is the same loss, with the
-    gradient at the logits.
+    The gradient of NLL at log-probabilities is -1 at the given class for every row, and tells none from another; that
+    of the Kullback-Leibler divergence is minus the target. But log-probabilities are logits, too, whose log_softmax is
+    themselves: their cross-entropy is the same loss, up to what the target alone decides, with the gradient at the
+    logits.
     """
     function, options = unpack(criterion)
-    return partial(F.cross_entropy, **options) if function is F.nll_loss else criterion
+    if function is F.nll_loss:
+        return partial(F.cross_entropy, **options)
+    if function is F.kl_div or type(function) is nn.KLDivLoss:
+        return partial(divergence, is_log=options.get("log_target", getattr(function, "log_target", False)))
+    return criterion
+
+
+def divergence(outputs: Tensor, targets: Tensor, is_log: bool) -> Tensor:
+    """The Kullback-Leibler divergence of probabilities (N, C, ...) from logits, but for a constant of each row."""
+    return F.cross_entropy(outputs, targets.exp() if is_log else targets, reduction="none") / outputs.shape[1]
 
 
 def norm_of_rows(gradient: Tensor) -> Tensor:

@@ -137,11 +137,16 @@ def numbers(frame: Frame, name: str, why: str, way_out: str = CORRECT) -> NDArra
     found = [number(cell) for cell in values]
     if None in found:
         wrong = [row for row, value in enumerate(found) if value is None]
-        # Among dates, the one that is none.
-        row = next((row for row in wrong if iso_days(values[row]) is None), wrong[0])
-        raise InputError(
-            f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is not a finite number, but {why}. {way_out}"
+        # Among dates, the one that is none; among true and false, the one that is neither, in the usual spelling here.
+        flags = max(FLAGS, key=lambda spelling: sum(values[row].strip() in spelling for row in wrong))
+        is_flags = 2 * sum(values[row].strip() in flags for row in wrong) > len(values)
+        row = next(
+            (row for row in wrong if iso_days(values[row]) is None and not (is_flags and values[row].strip() in flags)),
+            wrong[0],
         )
+        neither = f"neither {flags[1]} nor {flags[0]}, as the others are"
+        what = neither if is_flags else f"not a finite number, but {why}"
+        raise InputError(f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is {what}. {way_out}")
     return np.array(found, dtype=np.float64)
 
 

@@ -13,6 +13,8 @@ from gradsieve.tables.dates import PER_DAY, days
 from gradsieve.tables.frame import Frame
 from gradsieve.tables.shards import IN_DAYS, SLICE, Reader, Shards, Slice, arrow, in_file_order, open_shards
 
+MOST_DECIMALS = 15  # that a float64 has
+
 
 def read_shards(path: Path, as_text: Collection[str] = ()) -> Frame:
     """A whole table in memory, some of its columns as text whatever they are."""
@@ -48,6 +50,8 @@ def to_numpy(column: Any, kind: str) -> NDArray:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     numbers = column.cast(pa.float64(), safe=False).to_numpy()
+    if pa.types.is_decimal(column.type) and 0 <= column.type.scale <= MOST_DECIMALS:
+        return np.round(numbers, column.type.scale)  # the cast may be off by the last bit
     return numbers.copy() if column.type == pa.float64() else numbers  # no cast: a view of a file that may be mapped
 
 

@@ -175,7 +175,15 @@ def require_outputs(setting: Setting, network: nn.Module) -> None:
     """A network must be trainable and answer a row with as many numbers as there are classes or targets."""
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise InputError(f"model {setting.run.model!r} has no trainable parameter.")
-    outputs = answer_to_one_row(setting, network, "eval")
+    try:
+        outputs = answer_to_one_row(setting, network, "eval")
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        row = (1, *setting.data.train.inputs.shape[1:])
+        raise InputError(
+            f"model {setting.run.model!r} cannot read a tensor of shape {row}, which one row of {setting.run.data} is "
+            f"({reason})."
+        ) from error
     shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
     if shape != (1, setting.data.outputs):
         raise InputError(

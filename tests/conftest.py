@@ -15,9 +15,8 @@ from filelock import FileLock
 
 # Small tensors gain nothing from threads, and threads that wait for each other on busy cores cost minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; processes that tests start inherit it
-# And they import torch, some hundred times: where nothing compiled is kept, that takes twice as long.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
+# And they import us, some hundred times: where nothing compiled is kept, each would compile us anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import torch
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from gradsieve.choosing import AUTO, largest_rate
 from gradsieve.choosing.pick import RatePick
-from gradsieve.data import Task
+from gradsieve.data import Rows, Task
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import choose_rate
@@ -39,6 +39,7 @@ from gradsieve.estimators.scaling import (
 from gradsieve.estimators.targets import check_no_dates, read_targets
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.models.mlp import mlp
+from gradsieve.training.setting import fingerprint
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -247,7 +248,7 @@ class _Robust(BaseEstimator):
 
     def _keep_rows(self, fitted: Fitted, used: NDArray[np.bool_], rows: NDArray, targets: NDArray) -> None:
         """What became of the rows at the places that they had; rows without weight have no score."""
-        self._fitted_to = fingerprint(rows[used], targets)
+        self._fitted_to = print_of(rows[used], targets)
         self.row_scores_ = np.full(len(used), np.nan)
         self.row_scores_[used] = fitted.row_scores
         self.kept_ = np.zeros(len(used), dtype=bool)
@@ -259,7 +260,7 @@ class _Robust(BaseEstimator):
         """Whether these are the rows of the fit, in their order; ``targets``: numbers of classes, or amounts."""
         rows = validated(self, X, reset=False, dtype=(np.float64, np.float32))
         used = ~np.isnan(self.row_scores_)  # the others had no weight
-        return fingerprint(rows[used], targets[used]) == self._fitted_to
+        return print_of(rows[used], targets[used]) == self._fitted_to
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "modules_")
@@ -370,13 +371,11 @@ class RobustRegressor(RegressorMixin, _Robust):
         return tags
 
 
-def fingerprint(X: NDArray, targets: NDArray) -> str:
-    """Of rows in their order, in single precision: the same numbers may come back as other types."""
-    digest = hashlib.sha256()
+def print_of(X: NDArray, targets: NDArray) -> str:
+    """The fingerprint of rows in their order, in single precision: the same numbers may come back as other types."""
     with np.errstate(over="ignore"):
-        for values in (X, targets.reshape(len(X), -1)):
-            digest.update(np.ascontiguousarray(values, dtype=np.float32).data)
-    return digest.hexdigest()
+        single = [torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)) for values in (X, targets)]
+    return fingerprint(Rows(*single))
 
 
 def plain(value: Any) -> Any:

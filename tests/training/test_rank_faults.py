@@ -195,8 +195,9 @@ def test_a_run_whose_ranks_are_killed_ends_with_the_same_bits(name, ranks, undis
         if has_met:
             assert codes.count(-signal.SIGKILL) == 1  # the other one noticed by itself
         if codes[0] > 0:
-            assert len(ranks.said(0)) == 1, ranks.said(0)
-            assert "--resume goes on" in ranks.said(0)[0]
+            # So few epochs may keep none of a class, of which it has warned by then.
+            (said,) = [line for line in ranks.said(0) if not line.startswith("warning: In epoch")]
+            assert "--resume goes on" in said
         kills += 1
     for path in finished:
         assert outcome(path) == expected

@@ -12,8 +12,11 @@ the released code has it. What that does, and our preset `authors` does otherwis
 - the rate rises from 0 in the epoch before the first, and is there an epoch sooner;
 - PRL(L) and Co-PRL(L) look at a batch twice before they train on what they keep, and both looks enter BatchNorm's
   running statistics (`--no-looks`: scored once, and they do not);
-- each label is drawn by itself, so that how many are wrong is a matter of chance, too;
-- a convolution before a norm has a bias; the last test images, which fill no batch, are left out.
+- each label is drawn by itself, so that how many are wrong is a matter of chance, too (`--labels ours`);
+- a convolution before a norm has a bias; the last test images, which fill no batch, are left out;
+- convolutions in TF32, ours in bf16 (`--precision bf16`), and no compiler.
+
+With the switches, it goes over into our preset step by step.
 
 On a GPU each step is one CUDA graph: 100 to 150 s a network on an H200, in TF32.
 """
@@ -24,7 +27,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradsieve import DATASETS
+from gradsieve import CORRUPTIONS, DATASETS, seeds
 from gradsieve.engine.captured import capture
 
 BATCH = 128
@@ -62,13 +65,19 @@ class Net(nn.Module):
 
 
 def corrupted(labels: np.ndarray, corruption: str, rate: float, classes: int) -> np.ndarray:
-    """Each label drawn anew from its class's row of a transition matrix."""
+    """Each label drawn anew from its class's row of a transition matrix, whatever the seed of the run."""
     chances = np.full((classes, classes), rate / (classes - 1))
     if corruption == "pairflip":
         chances = rate * np.roll(np.eye(classes), 1, axis=1)
     np.fill_diagonal(chances, 1 - rate)
     random = np.random.RandomState(0)
     return np.array([random.multinomial(1, chances[label]).argmax() for label in labels])
+
+
+def exactly_corrupted(images: Tensor, labels: Tensor, corruption: str, rate: float, classes: int) -> Tensor:
+    """The labels of our preset ``authors``: exactly that share of them is wrong."""
+    drawn = seeds.generator(0, "corruption")
+    return CORRUPTIONS[corruption](images, labels, rate, drawn, classes=classes)[0]
 
 
 def rates(rate: float, rise: int, epochs: int) -> list[float]:
@@ -108,7 +117,12 @@ def step(
 @contextmanager
 def aside(networks: Sequence[nn.Module], apart: bool) -> Iterator[None]:
     """Norms that keep their running statistics as they are."""
-    norms = [module for network in networks for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = [
+        module
+        for network in networks
+        for module in network.modules()
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)
+    ]
     before = [norm.momentum for norm in norms]
     for norm in norms if apart else ():
         norm.momentum = 0.0
@@ -132,8 +146,9 @@ def main() -> None:
     parser.add_argument("--corruption", choices=["symmetric", "pairflip"], default="symmetric")
     parser.add_argument("--rate", type=float, default=0.7)
     parser.add_argument("--method", choices=METHODS, default="spl")
-    parser.add_argument("--precision", choices=["fp32", "tf32"], default="tf32")
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="tf32")
     parser.add_argument("--rise", type=int, help="epochs, with the one before the first")
+    parser.add_argument("--labels", choices=["drawn", "ours"], default="drawn")
     parser.add_argument("--divide", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--looks", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--networks", type=int, choices=[1, 2], default=2)
@@ -148,6 +163,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
+    half = torch.autocast(device, torch.bfloat16, cache_enabled=False) if options.precision == "bf16" else nullcontext()
     data = DATASETS[options.data](options.data_dir)
 
     def read(images: Tensor) -> Tensor:
@@ -155,8 +171,11 @@ def main() -> None:
         return scaled.contiguous(memory_format=torch.channels_last)
 
     train, test, right = read(data.train.inputs), read(data.test.inputs), data.test.targets[: options.rows].to(device)
-    clean = data.train.targets[: options.rows].numpy()
-    given = torch.from_numpy(corrupted(clean, options.corruption, options.rate, data.outputs)).to(device)
+    clean, noise = data.train.targets[: options.rows], (options.corruption, options.rate, data.outputs)
+    if options.labels == "drawn":
+        given = torch.from_numpy(corrupted(clean.numpy(), *noise)).to(device)
+    else:
+        given = exactly_corrupted(data.train.inputs[: options.rows], clean, *noise).to(device)
     rise = options.rise or (15 if options.data == "cifar100" and options.corruption == "pairflip" else 10)
 
     torch.manual_seed(options.seed)
@@ -168,7 +187,8 @@ def main() -> None:
     def update(keep: int) -> None:
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=False)
-        step(networks, train[rows], given[rows], options.method, keep, options.divide, options.looks)
+        with half:
+            step(networks, train[rows], given[rows], options.method, keep, options.divide, options.looks)
         for optimizer in optimizers:
             optimizer.step()
 
@@ -199,7 +219,8 @@ def main() -> None:
         for chosen in torch.randperm(len(train), device=device)[: len(train) // BATCH * BATCH].split(BATCH):
             rows.copy_(chosen)
             go()
-        curve.append([accuracy(network.eval(), test, right) for network in networks])
+        with half:
+            curve.append([accuracy(network.eval(), test, right) for network in networks])
         last = np.mean(curve[-10:], 0)
         print(f"epoch {epoch}  {np.round(curve[-1], 2)}  last ten {last.mean():.2f} {np.round(last, 2)}", flush=True)
     if options.out:

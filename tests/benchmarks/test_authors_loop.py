@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from gradsieve import METHODS, make_run
+from gradsieve.training.setting import prepare
+
 FILE = Path(__file__).parents[2] / "benchmarks" / "authors_loop.py"
 SPEC = importlib.util.spec_from_file_location("authors_loop", FILE)
 loop = importlib.util.module_from_spec(SPEC)
@@ -62,6 +65,31 @@ def test_labels_are_drawn_by_themselves():
     assert set((wrong - labels)[wrong != labels] % 10) == set(range(1, 10))
     flipped = loop.corrupted(labels, "pairflip", 0.45, 10)
     assert set((flipped - labels) % 10) == {0, 1}
+
+
+def test_labels_of_ours_are_wrong_in_exactly_that_share_and_those_of_a_run():
+    images, labels = torch.zeros(200, 3, 2, 2), torch.arange(200) % 10
+    wrong = loop.exactly_corrupted(images, labels, "symmetric", 0.3, 10)
+    assert int((wrong != labels).sum()) == 60
+    run = make_run("digits", "spl", corruption="symmetric", rate=0.3, preset="authors", seed=5)
+    setting = prepare(run)
+    rows = setting.data.train
+    ours = loop.exactly_corrupted(rows.inputs, setting.clean_targets, "symmetric", 0.3, 10)
+    assert torch.equal(ours, rows.targets)
+
+
+@pytest.mark.parametrize("method", ["spl", "co-teaching", "prl-l", "co-prl-l"])
+def test_divided_once_and_looked_at_aside_a_step_is_that_of_our_method(method):
+    """What is left between the two loops is labels, the rise of the rate, biases and precision."""
+    images, labels = batch()
+    networks, ours = small_networks(), small_networks()[: METHODS[method].networks]
+    loop.step(networks[: len(ours)], images, labels, method, KEEP, divide=False, looks=False)
+    passes = METHODS[method].paper_passes
+    METHODS[method](F.cross_entropy, passes=passes, scoring="train").step(ours, images, labels, 1 - KEEP / 9)
+    for network, own in zip(networks, ours, strict=False):
+        expected = [parameter.grad for parameter in own.parameters()]
+        torch.testing.assert_close([parameter.grad for parameter in network.parameters()], expected)
+        torch.testing.assert_close(network[1].running_var, own[1].running_var)
 
 
 def test_the_rate_is_there_an_epoch_before_it_is_with_us():

@@ -13,6 +13,7 @@ from gradsieve.models.build import build
 
 CAN_BE_TRACED = [name for name in METHODS if not METHODS[name].decides_on_host]
 ROWS, CLASSES = 12, 4
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +152,18 @@ def test_tied_weights_stay_tied():
 
 def test_by_the_real_compiler():
     assert_same_step(METHODS["prl-l"](F.cross_entropy), [mlp()], Programs(), 0.25, steps=1)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
+def test_two_networks_in_one_program_do_not_share_their_dropout(device):
+    """Networks that hide the same units of the same rows make the same mistakes, which an exchange then cannot find."""
+    one = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(8 * 26 * 26, CLASSES)).to(device)
+    inputs, targets = (tensor.to(device) for tensor in batch())
+    method, programs = METHODS["co-teaching"](F.cross_entropy, passes="index"), Programs()
+    networks = [one, copy.deepcopy(one)]
+    looks = [compiled_step(programs, method, networks, inputs, targets, 0.5) for _ in range(2)]
+    scores = [selection.scores for look in looks for selection in look]  # of equal networks, twice each
+    assert not any(torch.equal(a, b) for number, a in enumerate(scores) for b in scores[:number])
 
 
 @pytest.mark.parametrize("name", ["spl", "prl-l", "co-prl-l"])

@@ -12,7 +12,8 @@ the released code has it. What that does, and our preset `authors` does otherwis
 - the rate rises from 0 in the epoch before the first, and is there an epoch sooner;
 - PRL(L) and Co-PRL(L) look at a batch twice before they train on what they keep, and both looks enter BatchNorm's
   running statistics (`--no-looks`: scored once, and they do not);
-- each label is drawn by itself, so that how many are wrong is a matter of chance, too (`--labels ours`);
+- each label is drawn by itself, so that how many are wrong is a matter of chance, too (`--labels ours`; the other way
+  round, `--corruption authors_loop:drawn_symmetric` gives a run of ours these labels);
 - a convolution before a norm has a bias; the last test images, which fill no batch, are left out;
 - convolutions in TF32, ours in bf16 (`--precision bf16`), and no compiler.
 
@@ -36,6 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradsieve import CORRUPTIONS, DATASETS, seeds
+from gradsieve.corruptions.corruption import Corrupted, replace_rows, serves
 from gradsieve.engine.captured import capture
 
 BATCH = 128
@@ -72,6 +74,19 @@ def corrupted(labels: np.ndarray, corruption: str, rate: float, classes: int) ->
     np.fill_diagonal(chances, 1 - rate)
     random = np.random.RandomState(0)
     return np.array([random.multinomial(1, chances[label]).argmax() for label in labels])
+
+
+@serves("classification")
+def drawn_symmetric(
+    inputs: Tensor, targets: Tensor, rate: float, generator: torch.Generator, classes: int
+) -> Corrupted:
+    """Symmetric noise with the labels of the released code, for a run of ours.
+
+    From this folder, or with it on PYTHONPATH: ``gradsieve train --corruption authors_loop:drawn_symmetric``.
+    """
+    given = torch.from_numpy(corrupted(targets.numpy(), "symmetric", rate, classes))
+    wrong = (given != targets).nonzero().squeeze(1)
+    return replace_rows(targets, wrong, given[wrong])
 
 
 def exactly_corrupted(images: Tensor, labels: Tensor, corruption: str, rate: float, classes: int) -> Tensor:

@@ -1,6 +1,7 @@
 """The loop of the released code, against its parts written out for one batch."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,15 @@ def test_labels_are_drawn_by_themselves():
     assert set((wrong - labels)[wrong != labels] % 10) == set(range(1, 10))
     flipped = loop.corrupted(labels, "pairflip", 0.45, 10)
     assert set((flipped - labels) % 10) == {0, 1}
+
+
+def test_a_run_of_ours_takes_the_labels_of_the_released_code(monkeypatch):
+    monkeypatch.setitem(sys.modules, "authors_loop", loop)
+    run = make_run("digits", "spl", corruption="authors_loop:drawn_symmetric", rate=0.3, preset="authors", seed=5)
+    setting = prepare(run)
+    drawn = loop.corrupted(setting.clean_targets.numpy(), "symmetric", 0.3, 10)
+    assert torch.equal(setting.data.train.targets, torch.from_numpy(drawn))
+    assert torch.equal(setting.is_corrupted, setting.data.train.targets != setting.clean_targets)
 
 
 def test_labels_of_ours_are_wrong_in_exactly_that_share_and_those_of_a_run():

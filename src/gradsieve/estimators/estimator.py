@@ -254,7 +254,7 @@ class _Robust(BaseEstimator):
         self.kept_ = np.zeros(len(used), dtype=bool)
         self.kept_[used] = fitted.kept
         self.times_seen_, self.times_dropped_ = np.zeros((2, len(used)), dtype=np.int64)
-        self.times_seen_[used], self.times_dropped_[used] = fitted.seen, fitted.dropped
+        self.times_seen_[used], self.times_dropped_[used] = fitted.ledger.judged, fitted.ledger.dropped
 
     def _was_fitted_to(self, X: ArrayLike, targets: NDArray) -> bool:
         """Whether these are the rows of the fit, in their order; ``targets``: numbers of classes, or amounts."""

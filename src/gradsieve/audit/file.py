@@ -18,7 +18,8 @@ from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.fitting import fit_networks
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.plan import DROP_RATE
-from gradsieve.files.fit import Prepared, plan_fit, prepare
+from gradsieve.files.fit import plan_fit
+from gradsieve.files.prepare import Prepared, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.tables.frame import as_names
 from gradsieve.tables.reading import read_frame

@@ -35,7 +35,8 @@ from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunF
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.fitting import fit_networks
 from gradsieve.estimators.plan import Plan
-from gradsieve.files.fit import Prepared, prepare, rows_csv
+from gradsieve.files.fit import rows_csv
+from gradsieve.files.prepare import Prepared, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import sources
 from gradsieve.tables.frame import as_names

@@ -60,7 +60,7 @@ def audit_file(
     options |= {"epochs": epochs, "seed": seed, "device": device}
     plan, _, make_network = plan_fit(prepared, DROP_RATE if learns else drop_rate, note, **options)
     learnt = prepared.targets
-    scaled = learnt.scaled(prepared.given, plan.used_rate > 0)
+    scaled = prepared.scaled(plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
     outputs = mean_outputs(fitted.networks, prepared.inputs, plan.task, plan.device)
     is_classes = plan.task == "classification"

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +24,7 @@ from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import choose_rate
-from gradsieve.estimators.fitting import fit_networks
+from gradsieve.estimators.fitting import Fitted, fit_networks
 from gradsieve.estimators.plan import DROP_RATE, Plan
 from gradsieve.estimators.scaling import far_targets
 from gradsieve.files.images import find_images, read_images
@@ -36,7 +35,7 @@ from gradsieve.streams.encoder import BadRows
 from gradsieve.streams.fit import fit_stream
 from gradsieve.tables.cells import csv_lines, to_csv
 from gradsieve.tables.frame import Frame, as_names
-from gradsieve.tables.model_folder import Model, about, check_new, load_model, save_model
+from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, save_model
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shard_frames import frames
 from gradsieve.tables.shards import is_shards, open_shards
@@ -97,19 +96,16 @@ def fit_file(
     check_new(out)
     prepared = prepare(data, targets, task, ignore, categorical, note)
     plan, pick, make_network = plan_fit(prepared, drop_rate, note, **options)
-    scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
-    fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
+    fitted = fit_networks(plan, prepared.inputs, prepared.scaled(plan.used_rate > 0), make_network, tell=tell)
     if forsaken := fitted.forsaken(prepared.targets.classes):
         warnings.warn(forsaken, UserWarning, stacklevel=2)
     if plan.task == "regression" and (told := far_targets(prepared.given, prepared.targets.scale, fitted.drop_rate)):
         warnings.warn(told, UserWarning, stacklevel=2)
-    model = Model(prepared.targets, prepared.encoding, prepared.side, prepared.design(), fitted.networks)
-    predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     summary = {
         "data": str(data),
         "task": plan.task,
         "target": prepared.targets.names,
-        "rows": len(scaled),
+        "rows": len(prepared.given),
         "inputs": len(prepared.encoding.columns) or list(prepared.inputs.shape[1:]),
         "dropped": int((~fitted.kept).sum()),
         "loss": fitted.history[-1]["loss"],
@@ -117,7 +113,7 @@ def fit_file(
     }
     if pick is not None:
         summary["pick"] = pick.to_json()
-    save_model(out, model, about(summary, plan), rows_csv(prepared, fitted.row_scores, fitted.kept, predicted))
+    save_fit(out, prepared, prepared.design(), fitted, about(summary, plan))
     return {**summary, "method": method, "drop_rate": plan.used_rate, "seed": seed, "out": str(out)}
 
 
@@ -150,21 +146,27 @@ def plan_fit(
     prepared: Prepared, drop_rate: float | str, note: Callable[[str], None], **options: Any
 ) -> tuple[Plan, RatePick | None, Callable[[int], nn.Module]]:
     """How to fit what is prepared: the plan, the vote behind its drop rate where that is "auto", and its networks."""
-    learnt, design = prepared.targets, prepared.design()
+    learnt, make_network = prepared.targets, prepared.design().build
     plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=largest_rate(drop_rate), **options)
-
-    def make_network(number: int) -> nn.Module:
-        return design.build()
-
     if drop_rate != AUTO:
         return plan, None, make_network
-    pick = choose_rate(plan, prepared.inputs, partial(learnt.scaled, prepared.given), make_network)
+    pick = choose_rate(plan, prepared.inputs, prepared.scaled, make_network)
     note(pick.warning or pick_summary(pick))
     return replace(plan, drop_rate=pick.rate), pick, make_network
 
 
-def rows_csv(prepared: Prepared, scores: NDArray, kept: NDArray, predicted: NDArray) -> str:
+def save_fit(
+    folder: Path, prepared: Prepared, design: Design, fitted: Fitted, history: dict[str, Any], is_ours: bool = False
+) -> None:
+    """Write the folder of a model that was fitted to what is prepared."""
+    model = Model(prepared.targets, prepared.encoding, prepared.side, design, fitted.networks)
+    save_model(folder, model, history, rows_csv(prepared, fitted), is_ours)
+
+
+def rows_csv(prepared: Prepared, fitted: Fitted) -> str:
     """Every row with its score, the most suspicious first."""
+    scores, kept = fitted.row_scores, fitted.kept
+    predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, prepared.targets.task))
     rows = (
         [prepared.names[row], float(scores[row]), int(kept[row]), *prepared.given[row], *predicted[row]]
         for row in np.argsort(-scores, kind="stable")

@@ -46,6 +46,10 @@ class Prepared:
     side: int = 0  # of images
     gaps: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # (N,) where an input is missing, by its name
 
+    def scaled(self, drops: bool) -> NDArray:
+        """The targets as a network learns them, from a method that ``drops`` rows or does not."""
+        return self.targets.scaled(self.given, drops)
+
     def design(self) -> Design:
         shape = list(self.inputs.shape[1:])
         if self.side:

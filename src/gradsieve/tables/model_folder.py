@@ -39,7 +39,8 @@ class Design:
     input_shape: list[int]
     outputs: int
 
-    def build(self) -> nn.Module:
+    def build(self, number: int = 0) -> nn.Module:
+        """A network, whatever its ``number`` among several."""
         return build(self.name, self.input_shape, self.outputs, self.options)
 
 

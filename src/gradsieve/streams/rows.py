@@ -13,7 +13,8 @@ from gradsieve.streams.encoder import Encoded, Encoder
 from gradsieve.tables.cells import to_csv
 from gradsieve.tables.frame import Frame
 from gradsieve.tables.shard_frames import read_slice
-from gradsieve.tables.shards import SLICE, Reader, Shards, in_file_order
+from gradsieve.tables.shard_reader import Reader
+from gradsieve.tables.shards import SLICE, Shards, in_file_order
 from gradsieve.tables.targets import given_targets, row_header
 from gradsieve.training.ledger import Ledger
 

@@ -616,7 +616,7 @@ def test_a_schedule_that_nobody_moves_on_is_noticed(schedule, monkeypatch, recwa
     with pytest.warns(UserWarning, match="but every row was seen twice at T = 1, with a rate of 0") as caught:
         robust(*numbers())
     assert caught[0].filename == __file__
-    monkeypatch.setattr("gradsieve.dropin.robust_loss.LONG_WAIT", 3)
+    monkeypatch.setattr("gradsieve.dropin.scheduled.LONG_WAIT", 3)
     robust = RobustLoss(F.mse_loss, **schedule)
     for _ in range(3):
         robust(*numbers())
@@ -631,7 +631,7 @@ def test_a_schedule_that_nobody_moves_on_is_noticed(schedule, monkeypatch, recwa
 
 @pytest.mark.parametrize("tell", [RobustLoss.step, lambda robust: robust.at(1)], ids=["step", "at"])
 def test_a_schedule_that_is_moved_on_or_has_nothing_to_move_is_left_alone(tell, monkeypatch, recwarn):
-    monkeypatch.setattr("gradsieve.dropin.robust_loss.LONG_WAIT", 1)
+    monkeypatch.setattr("gradsieve.dropin.scheduled.LONG_WAIT", 1)
     told = [RobustLoss(F.mse_loss, **schedule, rows=ROWS) for schedule in CHANGING]
     for robust in told:
         tell(robust)

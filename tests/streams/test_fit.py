@@ -17,7 +17,8 @@ import torch
 from gradsieve.choosing import electorate
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.files import fit as files_fit
-from gradsieve.files.fit import fit_file, predict_file, prepare
+from gradsieve.files.fit import fit_file, predict_file
+from gradsieve.files.prepare import prepare
 from gradsieve.streams import fit as stream_fit
 from gradsieve.streams import rows as stream_rows
 from gradsieve.streams import survey as stream_survey

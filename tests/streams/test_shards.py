@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gradsieve.errors import InputError
-from gradsieve.tables import shards
+from gradsieve.tables import shard_reader
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shard_frames import frames, read_slice, to_numpy
-from gradsieve.tables.shards import Reader, Slice, column_kind, is_shards, open_shards
+from gradsieve.tables.shard_reader import Reader
+from gradsieve.tables.shards import Slice, column_kind, is_shards, open_shards
 
 ROWS, GROUP = 3000, 250
 
@@ -63,8 +64,8 @@ def test_a_record_batch_of_any_size_is_mapped_a_slice_at_a_time(tmp_path, packed
     table = pa.table({"a": values, "b": -values, "word": [str(row % 7) for row in range(len(values))]})
     with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=packed)) as file:
         file.write_table(table)
-    before, opened, map_batch = pa.total_allocated_bytes(), [], shards.map_batch
-    monkeypatch.setattr(shards, "map_batch", lambda *each: opened.append(each) or map_batch(*each))
+    before, opened, map_batch = pa.total_allocated_bytes(), [], shard_reader.map_batch
+    monkeypatch.setattr(shard_reader, "map_batch", lambda *each: opened.append(each) or map_batch(*each))
     reader = Reader(open_shards(path), ["b", "word"])
     (group,) = reader.shards.groups
     for start in range(0, group.rows, 10_000):

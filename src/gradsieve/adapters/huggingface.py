@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve.dropin.robust_loss import RobustLoss
-from gradsieve.dropin.trimmed_loss import sum_over_ranks
 from gradsieve.errors import InputError, MissingExtraError
-from gradsieve.ranks import gather_rows, world_size
+from gradsieve.ranks import gather_rows, sum_over_ranks, world_size
 from gradsieve.schedule import Unit, check_unit
 
 try:
@@ -61,7 +60,7 @@ def compute_loss(
     # The trainer expects a sum over this rank's labels by the number of labels in all micro-batches of all ranks.
     # Ours is a mean over the ranks: the share of the labels that are in this micro-batch makes it that.
     items = labels.ne(-100).sum()
-    if world_size() > 1 and torch.is_grad_enabled():
+    if torch.is_grad_enabled():
         items = sum_over_ranks(items) / world_size()
     return loss * (items / num_items_in_batch)
 

@@ -7,25 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from gradsieve.arguments import argument
 from gradsieve.audit.judging import judge, mean_scores, read_outputs
 from gradsieve.audit.result import Audit
-from gradsieve.data import Rows, Task
+from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.answers import mean_outputs
-from gradsieve.estimators.fitting import make_trainer
+from gradsieve.estimators.fitting import fit_networks
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.plan import DROP_RATE
-from gradsieve.estimators.rows import canonical_order
-from gradsieve.files.fit import Prepared, plan_fit, prepare
+from gradsieve.files.fit import plan_fit
+from gradsieve.files.prepare import Prepared, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.tables.frame import as_names
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shards import is_shards
-from gradsieve.training.repeatable import reproducible
 
 EPOCHS = 50  # fewer than for a model: a network that is trained for long learns wrong targets by heart
 
@@ -62,14 +60,9 @@ def audit_file(
     options |= {"epochs": epochs, "seed": seed, "device": device}
     plan, _, make_network = plan_fit(prepared, DROP_RATE if learns else drop_rate, note, **options)
     learnt = prepared.targets
-    scaled = learnt.scaled(prepared.given, plan.used_rate > 0)
-    rows = Rows(torch.from_numpy(prepared.inputs), torch.from_numpy(scaled))
-    trainer = make_trainer(plan, rows, canonical_order(prepared.inputs, scaled), make_network)
-    with reproducible(plan.seed, trainer.feed.device):
-        for record in trainer.epochs():
-            tell(record)
-    ledger, networks = trainer.ledger.cpu(), [network.cpu().eval() for network in trainer.networks]
-    outputs = mean_outputs(networks, prepared.inputs, plan.task, plan.device)
+    scaled = prepared.scaled(plan.used_rate > 0)
+    fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
+    outputs = mean_outputs(fitted.networks, prepared.inputs, plan.task, plan.device)
     is_classes = plan.task == "classification"
     given = scaled if is_classes else prepared.given.astype(np.float64)
     answers = read_outputs(plan.task, given, outputs if is_classes else learnt.scale.invert(outputs))
@@ -78,12 +71,12 @@ def audit_file(
         tuple(learnt.classes if is_classes else learnt.names),
         given,
         answers,
-        mean_scores(ledger),
-        seen=ledger.judged.numpy(),
-        dropped=ledger.dropped.numpy(),
+        mean_scores(fitted.ledger),
+        seen=fitted.ledger.judged.numpy(),
+        dropped=fitted.ledger.dropped.numpy(),
         method=method,
         run=data.name,
-        most=1.0 if trainer.learnt_rate is None else trainer.learnt_rate,
+        most=fitted.drop_rate if learns else 1.0,
         gaps=prepared.gaps,
         ids=None if ids is None else ids[np.array(prepared.names) - 1],
         **row_names(prepared),

@@ -14,7 +14,7 @@ from gradsieve.training.evaluate import predict
 from gradsieve.training.folder import read_folder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.setting import Setting, prepare
-from gradsieve.training.state import under
+from gradsieve.training.state import load_weights
 
 PART = 2**16  # rows
 
@@ -51,8 +51,7 @@ def audit_run(folder: str | Path) -> Audit:
 def final_answers(setting: Setting, weights: dict[str, Tensor]) -> Answers:
     """What the networks of a run say of its training rows in the end, together."""
     networks = setting.make_networks()
-    for number, network in enumerate(networks):
-        network.load_state_dict(under(weights, f"network{number}."))
+    load_weights(networks, weights)
     train, task = setting.data.train, setting.data.task
 
     def of_part(inputs: Tensor, targets: Tensor) -> Answers:

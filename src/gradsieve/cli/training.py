@@ -169,7 +169,7 @@ def bench(
     """What a robust step costs on this machine, as a ratio to a plain one."""
     from gradsieve.experiments.bench import bench, find_workload
 
-    chosen = [name.strip() for name in methods.split(",") if name.strip()]
+    chosen = list(listed(methods))
     if ranks:
         bench_ranks(workload, chosen, ranks, as_json, batch_size, drop_rate, turns, device)
         return

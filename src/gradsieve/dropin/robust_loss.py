@@ -9,16 +9,13 @@ Loop, model and optimizer stay as they are. There is one forward pass, so BatchN
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast, get_args
+from typing import Any, cast, get_args
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gradsieve.counts import KeptShare, check_rate
 from gradsieve.data.validate import check_count
 from gradsieve.dropin.checks import (
     TrimUnit,
@@ -30,7 +27,9 @@ from gradsieve.dropin.checks import (
     refuse_batch,
     row_numbers,
 )
+from gradsieve.dropin.judgement import Judgement, Value, judged_rows, same
 from gradsieve.dropin.replay import Replays, pays
+from gradsieve.dropin.scheduled import RateAt, Scheduled
 from gradsieve.dropin.short import MOST_VALUES, Trim, short_form
 from gradsieve.dropin.trimmed_loss import (
     Score,
@@ -53,28 +52,15 @@ from gradsieve.dropin.trimmed_loss import (
 from gradsieve.dropin.watch import watch
 from gradsieve.errors import InputError
 from gradsieve.ranks import world_size
-from gradsieve.schedule import ramp as rising
 from gradsieve.scores.loss import Criterion, ignored_label, labelled, name_wrong_label, unpack
 from gradsieve.scores.loss_gradient import has_closed_mean, losses_and_gradient
 from gradsieve.scores.recall import take
 from gradsieve.training.ledger import Ledger
 
-Value = TypeVar("Value")
 HELD_VALUES = 2**20  # of outputs that are held until the next call
-LONG_WAIT = 10_000  # batches in which nobody moves a schedule on: few epochs are that long
-RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
 
 
-class Judgement(NamedTuple):
-    """What a call made of its M rows or elements. All of it stays on the device, until the next call."""
-
-    scores: Callable[[], Tensor]  # (M,)
-    kept: Tensor  # (K,) positions; or (M,) whether kept
-    judged: Tensor | None  # (M,) which have a label at all; None: all
-    agreement: Callable[[], Tensor | None]  # for each, the share of its labels that the network would give too
-
-
-class RobustLoss(nn.Module):
+class RobustLoss(Scheduled):
     """``criterion`` over the ``1 - drop_rate`` share of each batch whose gradient (or loss) is smallest.
 
     ``drop_rate``: a number, or a function of the time T = 1, 2, ... which ``step()`` moves on, as a learning-rate
@@ -99,24 +85,21 @@ class RobustLoss(nn.Module):
         class_dim: int = 1,
         rows: int | None = None,
     ) -> None:
-        super().__init__()
         check_choice("score", score, get_args(Score))
         check_choice("unit", unit, get_args(TrimUnit))
         check_choice("balanced", balanced, (True, False))
         check_criterion(criterion, unit)
         if isinstance(class_dim, bool) or not isinstance(class_dim, int):
             raise InputError(f"class_dim is {class_dim!r}, but must be the number of a dimension, 1 or -1 mostly.")
+        super().__init__(drop_rate, ramp)
         self.criterion = criterion
         self.score: Score = score
         self.unit: TrimUnit = unit
         self.balanced, self.class_dim = balanced, class_dim
         self.look_at_criterion()
-        self.T, self.ramp, self.is_told = 1, ramp, False
-        self.drop_rate = drop_rate
         self.last: Callable[[], Judgement] | None = None
         self.replays = Replays()
         self.has_ledger, self.has_entries = rows is not None, False
-        self.batches_waited = self.rows_waited = 0
         if rows is not None:
             check_count("rows", rows, 1)
             for name, column in Ledger.empty(rows).tensors().items():
@@ -147,68 +130,14 @@ class RobustLoss(nn.Module):
             self.score_sum = before.to(self.score_sum.device)
         return self
 
-    # The schedule.
-
-    @property
-    def drop_rate(self) -> float | RateAt:
-        """The rate to come to, or the function of the time, as it was given. Another one holds from now on."""
-        return self._drop_rate
-
-    @drop_rate.setter
-    def drop_rate(self, value: float | RateAt) -> None:
-        self.rate_at = rate_function(value, self.ramp)
-        self._drop_rate = value
-        self.take_rate(self.T)
-
-    @property
-    def rate(self) -> float:
-        """The drop rate now. It follows from the schedule: ``at`` and ``step`` change it."""
-        return self._rate
-
-    def at(self, T: int) -> None:
-        """Take the drop rate of time ``T``, counted from 1."""
-        check_count("T", T, 1)
-        self.take_rate(T)
-        self.is_told = True
-
     def take_rate(self, T: int) -> None:
-        rate = check_rate("drop_rate", self.rate_at(T))
-        if "replays" in self.__dict__ and rate != self._rate:
+        before = self.__dict__.get("_rate")
+        super().take_rate(T)
+        if before is not None and before != self.rate:
             self.replays.count_anew()
-        self.T, self._rate, self.share = T, rate, KeptShare.beside(rate)
-
-    @property
-    def awaits_time(self) -> bool:
-        """Whether the rate changes with the time, and nobody has told the time yet."""
-        return not self.is_told and (callable(self._drop_rate) or self.ramp > 1)
-
-    def wait(self, rows: int) -> None:
-        """Warn, once, of a rate that should change but stays: a loss does not know when an epoch ends."""
-        own = self.__dict__  # a module's own way to set attributes looks for parameters first
-        own["batches_waited"] += 1
-        own["rows_waited"] += rows * world_size()
-        twice = self.has_ledger and self.rows_waited > 2 * len(cast(Tensor, self.judged))
-        if not twice and self.batches_waited <= LONG_WAIT:
-            return
-        self.is_told = True  # once is enough
-        seen = "every row was seen twice" if twice else f"{LONG_WAIT:,} batches were"
-        long = "" if twice else " If an epoch is longer than that, all is well."
-        warnings.warn(
-            f"The drop rate changes with the time T, but {seen} at T = 1, with a rate of {self.rate:g}. Call step() "
-            f"once an epoch, or once an update, as your schedule counts; or use the framework's RobustCallback.{long}",
-            UserWarning,
-            stacklevel=5,  # of who called the loss
-        )
-
-    def step(self) -> None:
-        """Move the schedule on by one: once an epoch or once an update, as it counts."""
-        self.at(self.T + 1)
-
-    def get_extra_state(self) -> Tensor:
-        return torch.tensor(self.T)
 
     def set_extra_state(self, state: Tensor) -> None:
-        self.at(int(state))
+        super().set_extra_state(state)
         self.has_entries = True  # as far as anybody knows: to look would wait for the device
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -234,7 +163,7 @@ class RobustLoss(nn.Module):
         if not self.training:
             return self.plain(outputs, targets)
         if self.awaits_time and not torch.compiler.is_compiling():
-            self.wait(len(outputs))
+            self.wait(len(outputs), len(self.books().judged) if self.has_ledger else None)
         loss = self.short(outputs, targets) if self.short_form is not None and outputs.is_cpu else None
         if loss is None:
             loss = self.usual(outputs, targets)
@@ -367,31 +296,18 @@ class RobustLoss(nn.Module):
     @property
     def kept(self) -> Tensor:
         """What was kept of the last batch, as positions in it, ascending: rows, or elements of the flat targets."""
-        kept = self.judgement().kept
-        return kept.nonzero().squeeze(1) if kept.dtype == torch.bool else kept.clone()
+        return self.judgement().kept_positions()
 
     @property
     def kept_share(self) -> Tensor:
         """How much of the last batch was kept, of what has a label."""
-        last = self.judgement()
-        if last.kept.dtype != torch.bool:
-            scores = last.scores()
-            return scores.new_tensor(len(last.kept) / max(1, len(scores)))
-        judged = torch.ones_like(last.kept) if last.judged is None else last.judged
-        return last.kept.sum() / judged.sum().clamp(min=1)
+        return self.judgement().kept_share()
 
     @property
     def agreement(self) -> Tensor | None:
         """The share of the kept labels that the network would give too: without the truth, as near as one comes to
         the purity of the kept rows. It says little before the network has learnt something. None without classes."""
-        last = self.judgement()
-        agrees = last.agreement()
-        if agrees is None:
-            return None
-        agrees = agrees.float()
-        if last.kept.dtype != torch.bool:
-            return take(agrees, last.kept).mean()
-        return (agrees * last.kept).sum() / last.kept.sum().clamp(min=1)
+        return self.judgement().kept_agreement()
 
     @property
     def ledger(self) -> Ledger:
@@ -425,50 +341,8 @@ class RobustLoss(nn.Module):
         last, ledger = self.judgement(), self.books()
         scores = last.scores()
         check_row_numbers(rows, len(scores), len(ledger.judged))
-        judged = torch.ones_like(scores, dtype=torch.bool) if last.judged is None else last.judged
-        kept = last.kept
-        if kept.dtype != torch.bool:
-            kept = torch.zeros_like(judged).index_fill_(0, kept, True)
-        record(ledger, rows, scores, judged, kept)
+        record(ledger, rows, scores, *last.masks(len(scores)))
         self.__dict__["has_entries"] = True
 
     def extra_repr(self) -> str:
         return f"rate={self.rate:g}, T={self.T}, score={self.score}, unit={self.unit}"
-
-
-def judged_rows(
-    score: Score,
-    criterion: Criterion,
-    ignored: int | None,
-    outputs: Tensor,
-    given: np.ndarray,
-    kept: np.ndarray,
-) -> Judgement:
-    """What the short way made of its rows, all of which have a label."""
-    targets = torch.from_numpy(given)
-    scores = partial(scores_of, score, criterion, outputs, targets)
-    return Judgement(scores, torch.from_numpy(kept), None, partial(agreement, outputs, targets, ignored))
-
-
-def scores_of(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
-    return ranking(score, criterion, outputs, targets).values
-
-
-def same(value: Value) -> Value:
-    return value
-
-
-def rate_function(drop_rate: float | RateAt, ramp: int) -> RateAt:
-    """The drop rate as a function of the time."""
-    if drop_rate == "auto":
-        raise InputError(
-            "drop_rate is 'auto', but a loss sees one batch at a time. find_drop_rate runs your loop at several rates, "
-            "and lets the rows choose."
-        )
-    if callable(drop_rate):
-        if ramp:
-            raise InputError("ramp is for a drop_rate that is a number; this one is a function of T already.")
-        return drop_rate
-    check_rate("drop_rate", drop_rate)
-    check_count("ramp", ramp, 0)
-    return partial(rising, drop_rate=drop_rate, ramp=ramp)

@@ -27,6 +27,7 @@ from gradsieve.errors import InputError
 from gradsieve.method import Method, Selection, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.scores.loss import Criterion, check_criterion, ignored_label
+from gradsieve.scores.outputs import kind
 
 UNSET = -100  # the label that torch's losses ignore where nothing is said
 
@@ -163,14 +164,14 @@ def row_places(inputs: Any, targets: Any) -> Tensor:
     tensors = {name: part for name, part in named.items() if isinstance(part, Tensor)}
     if not tensors:
         raise InputError(
-            f"inputs is {describe(inputs)}, but must be a tensor whose first dimension is the rows, or a dict or tuple "
+            f"inputs is {kind(inputs)}, but must be a tensor whose first dimension is the rows, or a dict or tuple "
             "of such tensors."
         )
     if not isinstance(targets, Tensor) or not targets.dim():
         return torch.arange(0)  # what is wrong with the targets is told next
     for name, part in tensors.items():
         if not part.dim() or len(part) != len(targets) or part.device != targets.device:
-            place = f"inputs[{name!r}] is {describe(part)} on {part.device}"
+            place = f"inputs[{name!r}] is {kind(part)} on {part.device}"
             raise InputError(f"{place}, but targets has {len(targets)} rows on {targets.device}.")
     return torch.arange(len(targets), device=targets.device)
 
@@ -183,7 +184,7 @@ def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) 
     """Refuse, before any gradient, what cannot be one batch for these networks."""
     for name, values in (("inputs", inputs), ("targets", targets)):
         if not isinstance(values, Tensor) or values.dim() == 0:
-            raise InputError(f"{name} is {describe(values)}, but must be a tensor whose first dimension is the rows.")
+            raise InputError(f"{name} is {kind(values)}, but must be a tensor whose first dimension is the rows.")
     if len(inputs) != len(targets):
         raise InputError(f"inputs has {len(inputs)} rows, but targets {len(targets)}.")
     if len(inputs) == 0 and ranks.world_size() == 1:
@@ -211,7 +212,3 @@ def is_sharded(network: nn.Module) -> bool:
     """Whether FSDP2 keeps the network in shards. Importing it takes seconds: who shards has done so already."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return fsdp is not None and isinstance(network, fsdp.FSDPModule)
-
-
-def describe(value: Any) -> str:
-    return f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

@@ -12,14 +12,13 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from gradsieve.counts import KeptShare
 from gradsieve.errors import InputError
-from gradsieve.ranks import gather_rows, world_size
+from gradsieve.ranks import gather_rows, sum_over_ranks, world_size
 from gradsieve.scores.loss import LABEL_LOSSES, Criterion, row_losses, unpack
 from gradsieve.scores.loss_gradient import loss_gradient_norm, norm_of_rows, ranks_as_loss
 from gradsieve.scores.recall import take
@@ -226,12 +225,6 @@ def share_of_ranks(count: Tensor) -> Tensor:
     """What to scale a rank's mean over ``count`` by, so that the ranks' average is the mean over all of them."""
     total = sum_over_ranks(count)
     return (world_size() * count / total.clamp(min=torch.finfo(total.dtype).tiny)).float()
-
-
-def sum_over_ranks(count: Tensor) -> Tensor:
-    total = count.clone()
-    dist.all_reduce(total)
-    return total
 
 
 # What is told about it.

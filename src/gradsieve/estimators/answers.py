@@ -43,20 +43,20 @@ def row_scores(
     scored = ledger.scored > 0
     if bool(scored.all()):
         return ledger.mean_score.double()
-    last = torch.stack(
-        [
-            loss_gradient_norm(
-                method.criterion, answers(network, rows.inputs[order], device).float(), rows.targets[order]
-            )
-            for network in networks
-        ]
-    )
     final = torch.empty(len(order), dtype=torch.float64)
-    final[order] = last.double().mean(0)
+    final[order] = last_scores(method, networks, rows.inputs[order], rows.targets[order], device)
     if not bool(scored.any()):
         return final
     mean = ledger.mean_score.double()
     return mean.where(scored, final * scale_of_last(method, mean[scored], final[scored]))
+
+
+def last_scores(
+    method: Method, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, device: torch.device
+) -> Tensor:
+    """(N,) float64: the loss-layer gradient of rows as the networks are now, the mean over these."""
+    outputs = (answers(network, inputs, device).float() for network in networks)
+    return torch.stack([loss_gradient_norm(method.criterion, each, targets) for each in outputs]).double().mean(0)
 
 
 def scale_of_last(method: Method, mean: Tensor, last: Tensor) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +21,7 @@ from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.decorrelating import Decorrelation, check_decorrelate, decorrelation
 from gradsieve.estimators.fitting import Fitted, fit_networks
 from gradsieve.estimators.learnt_rate import LEARN
+from gradsieve.estimators.module import Builder, network_maker
 from gradsieve.estimators.plan import DROP_RATE, Plan
 from gradsieve.estimators.progress import lines
 from gradsieve.estimators.rows import is_copies
@@ -38,7 +37,6 @@ from gradsieve.estimators.scaling import (
 )
 from gradsieve.estimators.targets import check_no_dates, read_targets
 from gradsieve.methods import DEFAULT_METHOD
-from gradsieve.models.mlp import mlp
 from gradsieve.training.setting import fingerprint
 
 try:
@@ -50,7 +48,6 @@ except ImportError as error:
     raise MissingExtraError("scikit-learn 1.6 or newer", "sklearn", "RobustClassifier and RobustRegressor") from error
 
 validated: Any = validate_data  # its annotations say that rows are text
-Builder = Callable[[tuple[int, ...], int], nn.Module]  # of the shape of a row and the number of outputs
 
 PARAMETERS = """
     Parameters
@@ -198,20 +195,6 @@ class _Robust(BaseEstimator):
             device=self.device,
         )
 
-    def _network(self, features: int, outputs: int) -> Callable[[int], nn.Module]:
-        """A maker of networks for this table."""
-        shape, module = (features,), self.module
-        if module is None:
-            hidden = check_hidden(self.hidden)
-            return lambda number: mlp(shape, outputs, hidden=hidden)
-        if isinstance(module, nn.Module):
-            return lambda number: fresh_copy(module, number)
-        if not callable(module):
-            raise InputError(
-                f"module is {module!r}, but must be an nn.Module, or a function of (input_shape, outputs)."
-            )
-        return lambda number: module(shape, outputs)
-
     def _fit(self, plan: Plan, X: NDArray, targets_at: Callable[[bool], NDArray], weights: NDArray | None) -> Fitted:
         """Scale the inputs, choose the rate, fit, and keep what is common to both tasks.
 
@@ -219,7 +202,8 @@ class _Robust(BaseEstimator):
         """
         clip = check_clip(plain(self.input_clip))
         scale = input_scale(X, weights)
-        inputs, network = scale_inputs(X, scale, clip), self._network(X.shape[1], plan.outputs)
+        inputs = scale_inputs(X, scale, clip)
+        network = network_maker(self.module, self.hidden, (X.shape[1],), plan.outputs)
         by_default = self._task == "regression" and self.module is None
         mixed = decorrelation(inputs, weights) if check_decorrelate(self.decorrelate, by_default) else None
         inputs = mixed.apply(inputs) if mixed else inputs
@@ -248,19 +232,19 @@ class _Robust(BaseEstimator):
 
     def _keep_rows(self, fitted: Fitted, used: NDArray[np.bool_], rows: NDArray, targets: NDArray) -> None:
         """What became of the rows at the places that they had; rows without weight have no score."""
-        self._fitted_to = print_of(rows[used], targets)
+        self._fitted_to = fingerprint_of(rows[used], targets)
         self.row_scores_ = np.full(len(used), np.nan)
         self.row_scores_[used] = fitted.row_scores
         self.kept_ = np.zeros(len(used), dtype=bool)
         self.kept_[used] = fitted.kept
         self.times_seen_, self.times_dropped_ = np.zeros((2, len(used)), dtype=np.int64)
-        self.times_seen_[used], self.times_dropped_[used] = fitted.seen, fitted.dropped
+        self.times_seen_[used], self.times_dropped_[used] = fitted.ledger.judged, fitted.ledger.dropped
 
     def _was_fitted_to(self, X: ArrayLike, targets: NDArray) -> bool:
         """Whether these are the rows of the fit, in their order; ``targets``: numbers of classes, or amounts."""
         rows = validated(self, X, reset=False, dtype=(np.float64, np.float32))
         used = ~np.isnan(self.row_scores_)  # the others had no weight
-        return print_of(rows[used], targets[used]) == self._fitted_to
+        return fingerprint_of(rows[used], targets[used]) == self._fitted_to
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "modules_")
@@ -371,7 +355,7 @@ class RobustRegressor(RegressorMixin, _Robust):
         return tags
 
 
-def print_of(X: NDArray, targets: NDArray) -> str:
+def fingerprint_of(X: NDArray, targets: NDArray) -> str:
     """The fingerprint of rows in their order, in single precision: the same numbers may come back as other types."""
     with np.errstate(over="ignore"):
         single = [torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)) for values in (X, targets)]
@@ -381,14 +365,6 @@ def print_of(X: NDArray, targets: NDArray) -> str:
 def plain(value: Any) -> Any:
     """A number as Python has it: a grid of parameters may come from numpy."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def check_hidden(hidden: Any) -> tuple[int, ...]:
-    """The sizes of the hidden layers; none make a linear model."""
-    sizes = tuple(hidden) if isinstance(hidden, Sequence) and not isinstance(hidden, str) else (hidden,)
-    if not isinstance(hidden, Sequence) or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
-        raise InputError(f"hidden is {hidden!r}, but must be sizes of layers, such as (256, 256).")
-    return tuple(int(size) for size in sizes)
 
 
 def check_weights(sample_weight: Any, X: NDArray) -> tuple[NDArray | None, NDArray[np.bool_]]:
@@ -402,13 +378,3 @@ def check_weights(sample_weight: Any, X: NDArray) -> tuple[NDArray | None, NDArr
     weights = weights[used]
     is_plain = (weights == weights[0]).all() and (weights[0] == 1 or not is_copies(weights))
     return None if is_plain else weights, used
-
-
-def fresh_copy(module: nn.Module, number: int) -> nn.Module:
-    """A copy for fitting. Two networks that start from the same weights would stay one: the second is drawn anew."""
-    network = copy.deepcopy(module)
-    for part in network.modules() if number else ():
-        reset = getattr(part, "reset_parameters", None)
-        if callable(reset):
-            reset()
-    return network

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -55,8 +55,7 @@ class Fitted:
     networks: list[nn.Module]  # in host memory and eval form; two where the method has two
     row_scores: NDArray[np.float64]  # (N,) how far each row's target is from what the networks expected, on average
     kept: NDArray[np.bool_]  # (N,) the rows of smallest score, as many as the drop rate leaves
-    seen: NDArray[np.int64]  # (N,) how often each row was judged,
-    dropped: NDArray[np.int64]  # and dropped
+    ledger: Ledger  # likewise in host memory
     drop_rate: float  # in the end
     history: list[dict[str, Any]]  # a record an epoch
     of_class: ClassCounts
@@ -88,9 +87,8 @@ def fit_networks(
     classes = rows.targets if method.balanced else None
     rate = plan.used_rate if trainer.learnt_rate is None else trainer.learnt_rate
     kept[keep_smallest(scores, rate, classes=classes)] = True
-    counts = (ledger.judged.long().numpy(), ledger.dropped.long().numpy())
     networks = [network.cpu().eval() for network in networks]
-    return Fitted(networks, scores.numpy(), kept.numpy(), *counts, rate, history, trainer.of_class())
+    return Fitted(networks, scores.numpy(), kept.numpy(), ledger, rate, history, trainer.of_class())
 
 
 def make_trainer(
@@ -105,8 +103,9 @@ def make_trainer(
         method.require(network, batch, device)
     if batch < ONE_PASS and "passes" not in plan.method_options:
         method = in_one_pass(method, networks, as_float(rows.inputs[:1].to(device)))
-    trainer = Trainer(plan, method, networks, Feed(rows, device), visits(order, weights, plan.seed), held_out)
-    trainer.held_weights = None if weights is None else torch.from_numpy(weights)[held_out]
+    held_weights = None if weights is None else torch.from_numpy(weights)[held_out]
+    rows_of = visits(order, weights, plan.seed)
+    trainer = Trainer(plan, method, networks, Feed(rows, device), rows_of, held_out, held_weights)
     trainer.watch(torch.arange(len(rows)), rows.targets)
     return trainer
 
@@ -168,9 +167,10 @@ class Trainer:
         feed: Feed,
         rows_of: Callable[[int], Tensor],  # epoch -> the rows it visits
         held_out: Tensor,
+        held_weights: Tensor | None = None,
     ) -> None:
         self.plan, self.method, self.networks, self.feed, self.rows_of = plan, method, networks, feed, rows_of
-        self.held_out, self.held_weights = held_out, cast("Tensor | None", None)
+        self.held_out, self.held_weights = held_out, held_weights
         self.optimizers = [make_optimizer(network, plan.learning_rate) for network in networks]
         self.ledger = Ledger.empty(len(feed), feed.device)
         self.tally = Tally.empty(0, feed.device)

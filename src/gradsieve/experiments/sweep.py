@@ -35,11 +35,12 @@ from gradsieve.errors import GradsieveError, InputError, MissingExtraError, RunF
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.fitting import fit_networks
 from gradsieve.estimators.plan import Plan
-from gradsieve.files.fit import Prepared, prepare, rows_csv
+from gradsieve.files.fit import save_fit
+from gradsieve.files.prepare import Prepared, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import sources
 from gradsieve.tables.frame import as_names
-from gradsieve.tables.model_folder import Design, Model, about, save_model
+from gradsieve.tables.model_folder import Design, about
 from gradsieve.training.files import read_json, write_json, write_whole
 from gradsieve.training.folder import require_same
 
@@ -142,8 +143,8 @@ def split(rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def try_out(base: Plan, settings: Mapping[str, Any], prepared: Prepared, trained: NDArray, judges: NDArray) -> NDArray:
     """A trial's answers for the rows that judge: probabilities (N, C), or outputs (N, q)."""
     plan, design = apply(base, settings, prepared)
-    scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
-    fitted = fit_networks(plan, prepared.inputs[trained], scaled[trained], lambda number: design.build())
+    scaled = prepared.scaled(plan.used_rate > 0)
+    fitted = fit_networks(plan, prepared.inputs[trained], scaled[trained], design.build)
     answers = mean_outputs(fitted.networks, prepared.inputs[judges], plan.task)
     if not np.isfinite(answers).all():  # these rows may lie farther out than any that it was trained on
         raise GradsieveError("Answers for the rows that judge are NaN or infinite: the training has diverged.")
@@ -164,7 +165,7 @@ def apply(base: Plan, settings: Mapping[str, Any], prepared: Prepared) -> tuple[
 
 def judged(prepared: Prepared, judges: NDArray) -> NDArray:
     """The targets of the rows that judge, at the scale of the answers and clipped as where rows are dropped."""
-    return prepared.targets.scaled(prepared.given, True)[judges]
+    return prepared.scaled(drops=True)[judges]
 
 
 def finish(study: Any, out: Path, base: Plan, prepared: Prepared, judges: NDArray, data: str) -> dict[str, Any]:
@@ -196,15 +197,11 @@ def finish(study: Any, out: Path, base: Plan, prepared: Prepared, judges: NDArra
 
 def save_winner(folder: Path, plan: Plan, design: Design, prepared: Prepared, result: Mapping[str, Any]) -> None:
     """Fit to all rows, and write what every fit writes; a model of fewer trials is replaced."""
-    scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
-    fitted = fit_networks(plan, prepared.inputs, scaled, lambda number: design.build())
+    fitted = fit_networks(plan, prepared.inputs, prepared.scaled(plan.used_rate > 0), design.build)
     if forsaken := fitted.forsaken(prepared.targets.classes):
         warnings.warn(forsaken, UserWarning, stacklevel=4)  # of who called sweep_file()
-    predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
-    model = Model(prepared.targets, prepared.encoding, prepared.side, design, fitted.networks)
-    summary = {"data": result["data"], "rows": len(scaled), "loss": fitted.history[-1]["loss"]}
-    rows = rows_csv(prepared, fitted.row_scores, fitted.kept, predicted)
-    save_model(folder, model, {**about(summary, plan), "sweep": dict(result)}, rows, is_ours=True)
+    summary = {"data": result["data"], "rows": len(prepared.given), "loss": fitted.history[-1]["loss"]}
+    save_fit(folder, prepared, design, fitted, {**about(summary, plan), "sweep": dict(result)}, is_ours=True)
 
 
 def open_study(out: Path, settings: Mapping[str, Any]) -> Any:

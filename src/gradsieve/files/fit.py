@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -25,56 +24,25 @@ from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import choose_rate
-from gradsieve.estimators.fitting import fit_networks
+from gradsieve.estimators.fitting import Fitted, fit_networks
 from gradsieve.estimators.plan import DROP_RATE, Plan
 from gradsieve.estimators.scaling import far_targets
-from gradsieve.files.images import SIDE, class_images, find_images, read_images
+from gradsieve.files.images import find_images, read_images
+from gradsieve.files.prepare import HIDDEN, Prepared, check_task, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import unknown
 from gradsieve.streams.encoder import BadRows
 from gradsieve.streams.fit import fit_stream
 from gradsieve.tables.cells import csv_lines, to_csv
-from gradsieve.tables.encoding import Encoding, find_gaps, learn_encoding
 from gradsieve.tables.frame import Frame, as_names
 from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, save_model
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shard_frames import frames
 from gradsieve.tables.shards import is_shards, open_shards
-from gradsieve.tables.targets import (
-    Targets,
-    amount_columns,
-    class_targets,
-    filled_rows,
-    learn_targets,
-    left_out,
-    row_header,
-    task_of,
-    words_without_target,
-)
+from gradsieve.tables.targets import row_header
 from gradsieve.training.files import write_whole
 
-HIDDEN = (256, 256)
-TASKS = ("classification", "regression")
 MOST_IN_MEMORY = 10**9  # bytes of a table; a larger one is streamed
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A file, ready to be fitted."""
-
-    inputs: NDArray
-    targets: Targets
-    given: NDArray  # (N, targets) as the file has them
-    names: Sequence[Any]  # of the rows: their numbers from 1, or the paths of images
-    encoding: Encoding = field(default_factory=Encoding)  # of a table
-    side: int = 0  # of images
-    gaps: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # (N,) where an input is missing, by its name
-
-    def design(self) -> Design:
-        shape = list(self.inputs.shape[1:])
-        if self.side:
-            return Design("landmark-cnn", {}, shape, self.targets.outputs)
-        return Design("mlp", {"hidden": list(HIDDEN)}, shape, self.targets.outputs)
 
 
 def fit_file(
@@ -128,19 +96,16 @@ def fit_file(
     check_new(out)
     prepared = prepare(data, targets, task, ignore, categorical, note)
     plan, pick, make_network = plan_fit(prepared, drop_rate, note, **options)
-    scaled = prepared.targets.scaled(prepared.given, plan.used_rate > 0)
-    fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
+    fitted = fit_networks(plan, prepared.inputs, prepared.scaled(plan.used_rate > 0), make_network, tell=tell)
     if forsaken := fitted.forsaken(prepared.targets.classes):
         warnings.warn(forsaken, UserWarning, stacklevel=2)
     if plan.task == "regression" and (told := far_targets(prepared.given, prepared.targets.scale, fitted.drop_rate)):
         warnings.warn(told, UserWarning, stacklevel=2)
-    model = Model(prepared.targets, prepared.encoding, prepared.side, prepared.design(), fitted.networks)
-    predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, plan.task))
     summary = {
         "data": str(data),
         "task": plan.task,
         "target": prepared.targets.names,
-        "rows": len(scaled),
+        "rows": len(prepared.given),
         "inputs": len(prepared.encoding.columns) or list(prepared.inputs.shape[1:]),
         "dropped": int((~fitted.kept).sum()),
         "loss": fitted.history[-1]["loss"],
@@ -148,7 +113,7 @@ def fit_file(
     }
     if pick is not None:
         summary["pick"] = pick.to_json()
-    save_model(out, model, about(summary, plan), rows_csv(prepared, fitted.row_scores, fitted.kept, predicted))
+    save_fit(out, prepared, prepared.design(), fitted, about(summary, plan))
     return {**summary, "method": method, "drop_rate": plan.used_rate, "seed": seed, "out": str(out)}
 
 
@@ -159,26 +124,6 @@ def check_alone() -> None:
             f"fit_file works in one process, but {ranks.world_size()} are in a group here (torch.distributed). Call it "
             "before the group is made, or train in it with RobustLoss."
         )
-
-
-def prepare(
-    data: Path,
-    targets: Sequence[str],
-    task: Task | None,
-    ignore: Sequence[str],
-    categorical: Sequence[str],
-    note: Callable[[str], None],
-) -> Prepared:
-    """A file, a folder of shards or one of class folders, as numbers."""
-    check_task(task)
-    if data.is_dir() and not is_shards(data):
-        return prepare_images(data, targets, task)
-    return prepare_table(data, targets, task, ignore, categorical, note)
-
-
-def check_task(task: str | None) -> None:
-    if task is not None and task not in TASKS:
-        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
 
 
 def check_not_streamed(data: Path, stream: bool, bad_rows: str, resume: bool) -> None:
@@ -201,68 +146,27 @@ def plan_fit(
     prepared: Prepared, drop_rate: float | str, note: Callable[[str], None], **options: Any
 ) -> tuple[Plan, RatePick | None, Callable[[int], nn.Module]]:
     """How to fit what is prepared: the plan, the vote behind its drop rate where that is "auto", and its networks."""
-    learnt, design = prepared.targets, prepared.design()
+    learnt, make_network = prepared.targets, prepared.design().build
     plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=largest_rate(drop_rate), **options)
-
-    def make_network(number: int) -> nn.Module:
-        return design.build()
-
     if drop_rate != AUTO:
         return plan, None, make_network
-    pick = choose_rate(plan, prepared.inputs, partial(learnt.scaled, prepared.given), make_network)
+    pick = choose_rate(plan, prepared.inputs, prepared.scaled, make_network)
     note(pick.warning or pick_summary(pick))
     return replace(plan, drop_rate=pick.rate), pick, make_network
 
 
-def prepare_table(
-    data: Path,
-    targets: Sequence[str],
-    task: Task | None,
-    ignore: Sequence[str],
-    categorical: Sequence[str],
-    note: Callable[[str], None],
-) -> Prepared:
-    """A table's columns as numbers; rows without a target are left out."""
-    frame = read_frame(data, least_rows=2, words=categorical, as_text={*categorical} & {*targets})
-    roles = frame.roles(targets, ignore, categorical)
-    names, inputs, words = roles
-    task = task_of(roles, task)
-    filled = filled_rows(frame, names, amount_columns(frame, names, task))
-    if filled.sum() < 2:
-        raise InputError(f"{data}: {int(filled.sum())} rows have a value in {', '.join(names)}, but two are needed.")
-    if not filled.all():
-        note(left_out(int((~filled).sum()), words_without_target(frame, names, filled)))
-    numbers = np.flatnonzero(filled) + 1
-    frame = frame.take(filled)
-    learnt, given = learn_targets(frame, names, task, as_written=roles.has_codes)
-    encoding = learn_encoding(frame, inputs, words, learnt.task, note)
-    gaps = find_gaps(frame, encoding.columns)
-    return Prepared(encoding.apply(frame), learnt, given, numbers.tolist(), encoding, gaps=gaps)
+def save_fit(
+    folder: Path, prepared: Prepared, design: Design, fitted: Fitted, history: dict[str, Any], is_ours: bool = False
+) -> None:
+    """Write the folder of a model that was fitted to what is prepared."""
+    model = Model(prepared.targets, prepared.encoding, prepared.side, design, fitted.networks)
+    save_model(folder, model, history, rows_csv(prepared, fitted), is_ours)
 
 
-def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Prepared:
-    """Images with the names of their folders as classes."""
-    if not any(data.iterdir()):
-        raise InputError(
-            f"{data} is empty. Give a file, a folder of Parquet or Arrow files, or images in class folders."
-        )
-    if any(data.glob("*.csv")) and not any(each.is_dir() for each in data.iterdir()):
-        raise InputError(
-            f"{data} is a folder of CSV files, but a folder holds Parquet or Arrow files, or images in class folders. "
-            "Join them into one CSV file."
-        )
-    if task == "regression" or targets:
-        way = f"Give no {argument('targets')}." if targets else f"Leave {argument('task', task)} out."
-        raise InputError(f"{data} is a folder of class folders: the target, a class, is the folder's name. {way}")
-    paths, classes = class_images(data)
-    given = np.array(classes, dtype=object)
-    learnt = class_targets("folder", given, str(data))
-    pixels = read_images(data, paths, SIDE)
-    return Prepared(pixels, learnt, given[:, None], [path.as_posix() for path in paths], side=SIDE)
-
-
-def rows_csv(prepared: Prepared, scores: NDArray, kept: NDArray, predicted: NDArray) -> str:
+def rows_csv(prepared: Prepared, fitted: Fitted) -> str:
     """Every row with its score, the most suspicious first."""
+    scores, kept = fitted.row_scores, fitted.kept
+    predicted = prepared.targets.readable(mean_outputs(fitted.networks, prepared.inputs, prepared.targets.task))
     rows = (
         [prepared.names[row], float(scores[row]), int(kept[row]), *prepared.given[row], *predicted[row]]
         for row in np.argsort(-scores, kind="stable")

@@ -23,7 +23,7 @@ class CoordinateMedian(Method):
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         require_own_rows("coordinate-median", network, "train")
-        needed = 2 * row_gradient_bytes(network, rows).largest_parameter
+        needed = 2 * row_gradient_bytes(network, rows)
         require_memory(
             f"coordinate-median: the gradients of {rows} rows for the largest parameter, and a copy", needed, device
         )

@@ -30,7 +30,7 @@ class Sever(Method):
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         require_own_rows("sever", network, self.scoring)
-        needed = 2 * row_gradient_bytes(network, rows).largest_parameter + 8 * rows * rows
+        needed = 2 * row_gradient_bytes(network, rows) + 8 * rows * rows
         require_memory(f"sever: the gradients of {rows} rows for the largest parameter, and a copy", needed, device)
 
     def look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:

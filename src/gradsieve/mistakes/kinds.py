@@ -38,9 +38,7 @@ class Kinds(NamedTuple):
 
     centre: Array  # (q,) of the targets
     spread: Array  # (q,)
-    whitener: (
-        Array  # (q, q) takes residuals of right rows, over their widths, to independent ones of standard deviation 1
-    )
+    whitener: Array  # (q, q) from residuals of right rows, over their widths, to independent ones of deviation 1
     order: NDArray[np.intp]  # (q,) where swapped rows have each output's number, as most of them agree
     shares: Array  # (5,) of right rows, and of KINDS
     widths: Widths  # of right rows, by their circumstances

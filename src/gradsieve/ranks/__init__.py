@@ -13,6 +13,7 @@ from gradsieve.ranks.collectives import (
     own_part,
     parts,
     sum_gradients,
+    sum_over_ranks,
     tensors_from_first,
     total,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "rank",
     "require_alike",
     "sum_gradients",
+    "sum_over_ranks",
     "tensors_from_first",
     "total",
     "world_size",

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from gradsieve.ranks.collectives import sum_over_ranks
 from gradsieve.ranks.group import world_size
 
 BatchNormOver = Literal["sync", "local"]
@@ -45,9 +46,8 @@ def average_statistics(network: nn.Module) -> None:
     statistics = [each for each in running if each is not None]
     if world_size() == 1 or not statistics:
         return
-    flat = torch.cat(statistics)
-    dist.all_reduce(flat)
-    for own, mean in zip(statistics, (flat / world_size()).split([len(each) for each in statistics]), strict=True):
+    means = sum_over_ranks(torch.cat(statistics)) / world_size()
+    for own, mean in zip(statistics, means.split([len(each) for each in statistics]), strict=True):
         own.copy_(mean)
 
 
@@ -125,8 +125,7 @@ class NormOverRanks(torch.autograd.Function):
         gradient = wide(gradients[0])
         summed, along = gradient.sum(ctx.over), (gradient * normal).sum(ctx.over)
         of_weight, of_bias = (along if weight is not None else None), (summed if ctx.has_bias else None)
-        everyone = torch.stack([summed, along])
-        dist.all_reduce(everyone)
+        everyone = sum_over_ranks(torch.stack([summed, along]))
         mean, mean_along = ((each / count).view(ctx.shape) for each in everyone)
         scale = deviation if weight is None else deviation * weight
         of_inputs = (gradient - mean - normal * mean_along) * scale.view(ctx.shape)

@@ -98,12 +98,17 @@ def from_bytes(packed: Tensor, like: Tensor) -> Tensor:
 
 
 def total(count: int, device: torch.device) -> int:
-    """The sum of a count over the ranks."""
+    """The sum of a count over the ranks, known to the host."""
+    return count if world_size() == 1 else int(sum_over_ranks(torch.tensor([count], device=device)))
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """The sum of every value over the ranks. Nobody waits for the device."""
     if world_size() == 1:
-        return count
-    everyone = torch.tensor([count], device=device)
+        return values
+    everyone = values.clone()
     dist.all_reduce(everyone)
-    return int(everyone)
+    return everyone
 
 
 def largest(values: Sequence[int]) -> list[int]:

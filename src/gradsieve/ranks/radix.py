@@ -9,11 +9,9 @@ and their place. (Scores in double precision take four rounds.)
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from gradsieve.ranks.collectives import gather_rows
-from gradsieve.ranks.group import world_size
+from gradsieve.ranks.collectives import gather_rows, sum_over_ranks
 
 DIGIT = 16  # bits that a round counts
 HISTOGRAM_BYTES = 2**DIGIT * 4
@@ -45,10 +43,7 @@ def keep_by_radix(scores: Tensor, ties: Tensor | None, count: int) -> Tensor:
 
 def counted(digits: Tensor) -> Tensor:
     """How often each digit occurs, over all ranks."""
-    counts = torch.bincount(digits, minlength=2**DIGIT).int()
-    if world_size() > 1:
-        dist.all_reduce(counts)
-    return counts
+    return sum_over_ranks(torch.bincount(digits, minlength=2**DIGIT).int())
 
 
 def sortable(scores: Tensor) -> tuple[Tensor, int]:

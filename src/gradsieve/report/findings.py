@@ -21,10 +21,8 @@ from gradsieve.tables.cells import FORMULA
 from gradsieve.training.files import read_json
 from gradsieve.training.ledger import Ledger
 
-WORDS, CLASSES = (
-    ("file", "id", "kind", "off", "gaps"),
-    ("given", "suggested"),
-)  # columns of text; these, where they are classes
+WORDS = ("file", "id", "kind", "off", "gaps")  # columns of text
+CLASSES = ("given", "suggested")  # likewise, where the task is classification
 CLASS_KEYS = {"name", "rows", "kept_share", "flagged", "suggested"}  # of what a summary says about a class
 NEEDED = ("row", "suspicion", "flagged", "rank")
 csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a cell may be as long as it likes

@@ -168,7 +168,7 @@ def subject_body(subject: Subject, rows_name: str | None) -> Html:
 
 def result_fragment(result: Result) -> str:
     """A result as a notebook shows it: no script, no data."""
-    subject = result_subject(result, 0)
+    subject = result_subject(result)
     certificate = certificate_part(subject) if certificate_figure(subject) is not None else None
     return fragment([opening(subject), subject_figures_part(subject), certificate, settings_part(subject)])
 

@@ -70,10 +70,10 @@ class Subject:
         return str(self.summary.get("metric") or (self.history[-1].get("metric") if self.history else "") or "")
 
 
-def result_subject(result: Result, rows: int) -> Subject:
+def result_subject(result: Result) -> Subject:
     """A result at hand. Its data are not loaded again: a notebook shows it in no time."""
     settings = result.summary["run"]
-    findings = ledger_findings(settings, result.ledger, None, rows)
+    findings = ledger_findings(settings, result.ledger, None, rows=0)
     return Subject(label(settings), settings, result.summary, result.history, result.ledger, findings=findings)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -16,17 +15,13 @@ from torch import nn
 from gradsieve.errors import InputError
 
 
-class RowGradientBytes(NamedTuple):
-    """What the row gradients of a batch take."""
+def row_gradient_bytes(network: nn.Module, rows: int) -> int:
+    """Bytes of the gradients of ``rows`` rows, in the single precision that they are at least held in.
 
-    largest_parameter: int  # one parameter at a time, as ``RowPass.by_parameter`` hands them out
-    all_parameters: int  # every parameter at once, as ``row_gradients`` returns them
-
-
-def row_gradient_bytes(network: nn.Module, rows: int) -> RowGradientBytes:
-    """Bytes of the gradients of ``rows`` rows, in the single precision that they are at least held in."""
+    Of the largest parameter: ``RowPass.by_parameter`` hands them out one at a time.
+    """
     sizes = [p.numel() * max(4, p.element_size()) for p in network.parameters() if p.requires_grad]
-    return RowGradientBytes(rows * max(sizes, default=0), rows * sum(sizes))
+    return rows * max(sizes, default=0)
 
 
 def available_bytes(device: torch.device) -> int:

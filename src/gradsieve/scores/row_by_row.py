@@ -26,11 +26,6 @@ class RowsApart(NamedTuple):
     losses: Tensor  # (N,)
 
 
-def reference_row_gradients(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Each row's own gradient by torch.func, by name of the trainable parameter: (N, *parameter.shape)."""
-    return rows_apart(network, loss, inputs, targets).gradients
-
-
 def mixes_rows(network: nn.Module) -> bool:
     """Whether a row's output depends on the other rows: BatchNorm in train form or without running statistics.
 

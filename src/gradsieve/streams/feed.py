@@ -15,7 +15,8 @@ from torch import Tensor
 from gradsieve.streams.encoder import Encoded, Encoder, joined
 from gradsieve.streams.order import Window, epoch_groups, window_order, window_size, windows
 from gradsieve.tables.shard_frames import read_slice
-from gradsieve.tables.shards import Reader, Shards
+from gradsieve.tables.shard_reader import Reader
+from gradsieve.tables.shards import Shards
 from gradsieve.training.feed import Batch
 
 

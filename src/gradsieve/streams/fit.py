@@ -115,8 +115,7 @@ def fit_stream(
     try:
         pick = None
         if drop_rate == AUTO:
-            file, make_network = folder.path / PICK, lambda number: design.build()
-            pick = settle_rate(file, shards.sha256, plan, known, encoder, make_network)
+            pick = settle_rate(folder.path / PICK, shards.sha256, plan, known, encoder, design.build)
             note(pick.warning or pick_summary(pick))
             plan = replace(plan, drop_rate=pick.rate)
             encoder = replace(encoder, drops=plan.used_rate > 0)
@@ -139,8 +138,7 @@ def fit_stream(
 def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample: Encoded) -> StreamTrainer:
     """A plan before its first step, after its networks have answered a row."""
     networks = [
-        start(plan, lambda number: design.build(), number, sample.inputs, feed.device)
-        for number in range(plan.make_method().networks)
+        start(plan, design.build, number, sample.inputs, feed.device) for number in range(plan.make_method().networks)
     ]
     trainer = StreamTrainer(plan, networks, feed, rows)
     trainer.watch(sample.rows, sample.targets)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from gradsieve.estimators.answers import answers, mean_outputs, scale_of_last
+from gradsieve.estimators.answers import last_scores, mean_outputs, scale_of_last
 from gradsieve.method import Method
-from gradsieve.scores.loss_gradient import loss_gradient_norm
 from gradsieve.streams.encoder import Encoded, Encoder
 from gradsieve.tables.cells import to_csv
 from gradsieve.tables.frame import Frame
 from gradsieve.tables.shard_frames import read_slice
-from gradsieve.tables.shards import SLICE, Reader, Shards, in_file_order
+from gradsieve.tables.shard_reader import Reader
+from gradsieve.tables.shards import SLICE, Shards, in_file_order
 from gradsieve.tables.targets import given_targets, row_header
 from gradsieve.training.ledger import Ledger
 
@@ -43,23 +43,16 @@ def score_rows(
     scored = ledger.scored > 0
     if bool(scored.all()):
         return scores
-    known = scored[sample.rows]
+    known, cpu = scored[sample.rows], torch.device("cpu")
     ratio = 1.0
     if bool(known.any()):
-        final = last_scores(method, networks, sample)
+        final = last_scores(method, networks, sample.inputs, sample.targets, cpu)
         ratio = scale_of_last(method, scores[sample.rows[known]], final[known])
     for frame in frames_with(shards, encoder, ~scored):
         if len(frame):
             part = encoder.part(frame)
-            scores[part.rows] = last_scores(method, networks, part) * ratio
+            scores[part.rows] = last_scores(method, networks, part.inputs, part.targets, cpu) * ratio
     return scores
-
-
-def last_scores(method: Method, networks: Sequence[nn.Module], part: Encoded) -> Tensor:
-    """The loss-layer gradient of some rows, mean over the networks; (n,) float64."""
-    cpu = torch.device("cpu")
-    outputs = [answers(network, part.inputs, cpu).float() for network in networks]
-    return torch.stack([loss_gradient_norm(method.criterion, each, part.targets).double() for each in outputs]).mean(0)
 
 
 def most_suspicious(scores: Tensor, most: int) -> Tensor:

@@ -19,7 +19,8 @@ from gradsieve.streams.encoder import BadRows, is_good
 from gradsieve.tables.encoding import Encoding, holds_words, learn_encoding
 from gradsieve.tables.frame import Frame, Roles, texts
 from gradsieve.tables.shard_frames import frames, read_slice
-from gradsieve.tables.shards import SLICE, Group, Reader, Shards, in_file_order
+from gradsieve.tables.shard_reader import Reader
+from gradsieve.tables.shards import SLICE, Group, Shards, in_file_order
 from gradsieve.tables.targets import (
     Targets,
     amount_columns,

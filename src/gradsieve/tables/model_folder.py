@@ -23,7 +23,7 @@ from gradsieve.models.build import build
 from gradsieve.tables.encoding import Encoding, from_json, to_json
 from gradsieve.tables.targets import Targets
 from gradsieve.training.files import digest, finite, read_json, read_tensors, write_json, write_tensors, write_whole
-from gradsieve.training.state import under
+from gradsieve.training.state import load_weights, under, weights_of
 from gradsieve.training.versions import versions
 
 FORMAT = 2
@@ -39,7 +39,8 @@ class Design:
     input_shape: list[int]
     outputs: int
 
-    def build(self) -> nn.Module:
+    def build(self, number: int = 0) -> nn.Module:
+        """A network, whatever its ``number`` among several."""
         return build(self.name, self.input_shape, self.outputs, self.options)
 
 
@@ -94,11 +95,7 @@ def save_model(folder: Path, model: Model, history: dict[str, Any], rows: str, i
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be made ({error.strerror}). {elsewhere()}") from error
     write_whole(folder / "rows.csv", rows.encode())
-    tensors = {
-        f"network{number}.{name}": tensor
-        for number, network in enumerate(model.networks)
-        for name, tensor in network.state_dict().items()
-    }
+    tensors = weights_of(model.networks)
     mixed = model.encoding.decorrelation
     if mixed is not None:
         tensors |= {f"decorrelation.{name}": torch.from_numpy(array) for name, array in asdict(mixed).items()}
@@ -123,8 +120,7 @@ def load_model(folder: Path) -> Model:
         design = Design(**content["network"])
         tensors = read_tensors(folder / "model.safetensors", content["weights_sha256"])
         networks = [design.build() for _ in range(content["networks"])]
-        for number, network in enumerate(networks):
-            network.load_state_dict(under(tensors, f"network{number}."))
+        load_weights(networks, tensors)
         mixed = {name: tensor.numpy() for name, tensor in under(tensors, "decorrelation.").items()}
         return Model(
             targets=Targets.from_json(content["targets"]),

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from gradsieve.tables.dates import PER_DAY, days
 from gradsieve.tables.frame import Frame
-from gradsieve.tables.shards import IN_DAYS, SLICE, Reader, Shards, Slice, arrow, in_file_order, open_shards
+from gradsieve.tables.shard_reader import Reader
+from gradsieve.tables.shards import IN_DAYS, SLICE, Shards, Slice, arrow, in_file_order, open_shards
 
 MOST_DECIMALS = 15  # that a float64 has
 

@@ -7,7 +7,6 @@ rounded anew. Counts and random streams stay each rank's own, and a saved state 
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from gradsieve import ranks, seeds
@@ -32,9 +31,7 @@ def merge(ledger: Ledger, judge: Tensor) -> None:
     if ranks.world_size() == 1:
         return
     for column in ledger.tensors().values():
-        merged = column.where(judge == ranks.rank(), 0)
-        dist.all_reduce(merged)
-        column.copy_(merged)
+        column.copy_(ranks.sum_over_ranks(column.where(judge == ranks.rank(), 0)))
 
 
 def summed(tally: Tally) -> Tally:

@@ -26,7 +26,7 @@ from gradsieve.training.run import Run
 from gradsieve.training.setting import Setting
 from gradsieve.training.shared_folder import SharedFolder
 from gradsieve.training.sources import changed_code
-from gradsieve.training.state import State, under
+from gradsieve.training.state import State, load_weights
 from gradsieve.training.versions import versions
 
 
@@ -69,12 +69,11 @@ class Result:
             raise CheckpointError(
                 f"The weights are of a network of other code: {code}. Put it back as it was, or train the run again."
             )
-        shape, outputs, networks = self.summary["input_shape"], self.summary["outputs"], []
+        shape, outputs = self.summary["input_shape"], self.summary["outputs"]
         try:
-            for number in range(METHODS[run.method].networks):
-                network = build(run.model, shape, outputs, run.model_options)
-                network.load_state_dict(under(self.weights, f"network{number}."))
-                networks.append(network.eval())
+            count = METHODS[run.method].networks
+            networks = [build(run.model, shape, outputs, run.model_options).eval() for _ in range(count)]
+            load_weights(networks, self.weights)
         except (InputError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"The weights do not fit the network that the result describes: {run.model}, inputs {shape}, outputs "

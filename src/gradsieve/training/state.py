@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,11 +33,7 @@ class State:
     kept: tuple[int, int] | None = None  # epoch and step of the state that the folder has
 
     def weights(self) -> dict[str, Tensor]:
-        return {
-            f"network{number}.{name}": tensor
-            for number, network in enumerate(self.networks)
-            for name, tensor in network.state_dict().items()
-        }
+        return weights_of(self.networks)
 
     def buffers(self) -> dict[str, Tensor]:
         """What networks have beside their weights, and no ``state_dict`` shows: buffers that are not persistent."""
@@ -93,8 +90,8 @@ class State:
                     f"The saved state was made with other {rows} rows: the data has changed since. "
                     f"{elsewhere('Put it back as it was')}"
                 )
+        load_weights(self.networks, under(tensors, "weights."))
         for number, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
-            network.load_state_dict(under(tensors, f"weights.network{number}."))
             for name, tensor in under(tensors, f"buffers.network{number}.").items():
                 buffer = network.get_buffer(name)
                 buffer.data = tensor.to(buffer.device)  # which may have grown since the start
@@ -122,6 +119,21 @@ class State:
         torch.set_rng_state(tensors["rng.cpu"])
         if "rng.cuda" in tensors and self.ledger.judged.is_cuda:
             torch.cuda.set_rng_state(tensors["rng.cuda"])
+
+
+def weights_of(networks: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """The weights of networks by name, as files hold them."""
+    return {
+        f"network{number}.{name}": tensor
+        for number, network in enumerate(networks)
+        for name, tensor in network.state_dict().items()
+    }
+
+
+def load_weights(networks: Sequence[nn.Module], weights: dict[str, Tensor]) -> None:
+    """Give networks the weights that `weights_of` named."""
+    for number, network in enumerate(networks):
+        network.load_state_dict(under(weights, f"network{number}."))
 
 
 def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

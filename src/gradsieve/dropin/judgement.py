@@ -1,0 +1,77 @@
+"""What a loss made of a batch, for those who ask: found when they do, as far as that can wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradsieve.dropin.trimmed_loss import Score, agreement, ranking
+from gradsieve.scores.loss import Criterion
+from gradsieve.scores.recall import take
+
+Value = TypeVar("Value")
+
+
+class Judgement(NamedTuple):
+    """What a call made of its M rows or elements. All of it stays on the device, until the next call."""
+
+    scores: Callable[[], Tensor]  # (M,)
+    kept: Tensor  # (K,) positions; or (M,) whether kept
+    judged: Tensor | None  # (M,) which have a label at all; None: all
+    agreement: Callable[[], Tensor | None]  # for each, the share of its labels that the network would give too
+
+    def kept_positions(self) -> Tensor:
+        """(K,) ascending."""
+        return self.kept.nonzero().squeeze(1) if self.kept.dtype == torch.bool else self.kept.clone()
+
+    def kept_share(self) -> Tensor:
+        """How much was kept, of what has a label."""
+        if self.kept.dtype != torch.bool:
+            scores = self.scores()
+            return scores.new_tensor(len(self.kept) / max(1, len(scores)))
+        judged = torch.ones_like(self.kept) if self.judged is None else self.judged
+        return self.kept.sum() / judged.sum().clamp(min=1)
+
+    def kept_agreement(self) -> Tensor | None:
+        """The share of the kept labels that the network would give too; None without classes."""
+        agrees = self.agreement()
+        if agrees is None:
+            return None
+        agrees = agrees.float()
+        if self.kept.dtype != torch.bool:
+            return take(agrees, self.kept).mean()
+        return (agrees * self.kept).sum() / self.kept.sum().clamp(min=1)
+
+    def masks(self, count: int) -> tuple[Tensor, Tensor]:
+        """Of ``count`` rows or elements, (M,), which have a label, and which were kept."""
+        judged = self.kept.new_ones(count, dtype=torch.bool) if self.judged is None else self.judged
+        if self.kept.dtype == torch.bool:
+            return judged, self.kept
+        return judged, torch.zeros_like(judged).index_fill_(0, self.kept, True)
+
+
+def judged_rows(
+    score: Score,
+    criterion: Criterion,
+    ignored: int | None,
+    outputs: Tensor,
+    given: np.ndarray,
+    kept: np.ndarray,
+) -> Judgement:
+    """What the short way made of its rows, all of which have a label."""
+    targets = torch.from_numpy(given)
+    scores = partial(scores_of, score, criterion, outputs, targets)
+    return Judgement(scores, torch.from_numpy(kept), None, partial(agreement, outputs, targets, ignored))
+
+
+def scores_of(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    return ranking(score, criterion, outputs, targets).values
+
+
+def same(value: Value) -> Value:
+    return value

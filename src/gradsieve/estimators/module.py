@@ -1,0 +1,47 @@
+"""The networks of an estimator: copies of a module, what a function of yours builds, or layers of given sizes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any
+
+from torch import nn
+
+from gradsieve.errors import InputError
+from gradsieve.models.mlp import mlp
+
+Builder = Callable[[tuple[int, ...], int], nn.Module]  # of the shape of a row and the number of outputs
+
+
+def network_maker(
+    module: nn.Module | Builder | None, hidden: Any, shape: tuple[int, ...], outputs: int
+) -> Callable[[int], nn.Module]:
+    """What makes a network, given its number, for rows of this ``shape``."""
+    if module is None:
+        sizes = check_hidden(hidden)
+        return lambda number: mlp(shape, outputs, hidden=sizes)
+    if isinstance(module, nn.Module):
+        return lambda number: fresh_copy(module, number)
+    if not callable(module):
+        raise InputError(f"module is {module!r}, but must be an nn.Module, or a function of (input_shape, outputs).")
+    return lambda number: module(shape, outputs)
+
+
+def check_hidden(hidden: Any) -> tuple[int, ...]:
+    """The sizes of the hidden layers; none make a linear model."""
+    is_list = isinstance(hidden, Sequence) and not isinstance(hidden, str)
+    if not is_list or not all(isinstance(size, Integral) and int(size) > 0 for size in hidden):
+        raise InputError(f"hidden is {hidden!r}, but must be sizes of layers, such as (256, 256).")
+    return tuple(int(size) for size in hidden)
+
+
+def fresh_copy(module: nn.Module, number: int) -> nn.Module:
+    """A copy for fitting. Two networks that start from the same weights would stay one: the second is drawn anew."""
+    network = copy.deepcopy(module)
+    for part in network.modules() if number else ():
+        reset = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    return network

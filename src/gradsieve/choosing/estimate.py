@@ -8,7 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 from gradsieve.choosing.reading import Array, read_rows, read_weights, to_numbers
 
 FAR = 3.0  # root mean squares of honest residuals, beyond which a target counts as wrong
-REACH = 4.0  # root mean squares of honest residuals, as if they were normal: beyond, they are not asked about it
+SURELY = 4.0  # of them, beyond which one is off even by the nearest rows of all
+REACH = 3.0  # of them, as if they were normal: hardly an honest row lies farther off,
+BEYOND = 2.0  # so that rows up to so many times as far are wrong, and say how densely wrong rows lie
 SMALL = 0.25  # interquartile ranges of an output: what lies nearer counts as right, however well the others are met
 QUARTER = -0.6744897501960817  # of a normal distribution lies below
 STRATA = 10  # of rows of which similar things are expected; honest residuals may be larger in one than in another
@@ -41,7 +43,7 @@ def suspects(answers: Array, given: NDArray) -> tuple[NDArray[np.bool_], Array]:
 def is_off(answers: Array, given: NDArray) -> NDArray[np.bool_]:
     """(N,) whether an amount looks wrong, however little it is, by the nearest rows of all."""
     residual = distances(answers, given)
-    return residual > REACH * spread(residual, given.shape[1])
+    return residual > SURELY * spread(residual, given.shape[1])
 
 
 def distances(answers: Array, given: NDArray) -> Array:
@@ -77,24 +79,32 @@ def main_direction(answers: Array) -> Array:
 
 
 def spread(residual: Array, outputs: int) -> float:
-    """The root mean square of honest residuals, by the nearest quarter of those that look honest."""
-    limit, before = np.inf, 0.0
-    for _ in range(MOST_TURNS):  # the quarter of those within the limit moves, and the limit with it, until both stand
-        limit, before = REACH * root_mean_square(residual[residual <= limit], outputs), limit
-        if limit == before:
+    """The root mean square of honest residuals, by the nearest quarter of honest rows.
+
+    Wrong rows lie among the honest ones as well: as densely, it is presumed, as where hardly an honest one is left, but
+    most rows near by are honest.
+    """
+    ascending = np.sort(residual)
+    up_to = np.arange(1, len(ascending) + 1)
+    honest, within, limit, before = up_to, len(ascending), np.inf, 0.0
+    for _ in range(MOST_TURNS):  # the nearest quarter moves, and how far honest rows reach with it, until both stand
+        quarter = ascending[(honest >= honest[within - 1] / 4).argmax()]
+        limit, before = REACH * float(quarter) / normal_quarter(outputs), limit
+        if limit in (0, before):
             break
+        within, farther = np.searchsorted(ascending, (limit, BEYOND * limit), side="right")
+        wrong = min((farther - within) / (BEYOND**outputs - 1), within / 2)  # in the ball that honest rows reach
+        honest = up_to - wrong * (ascending / limit) ** outputs
     return limit / REACH
 
 
-def root_mean_square(residual: Array, outputs: int) -> float:
-    """What the nearest quarter of ``residual`` (N,) says of all, as if they were of normal outputs.
+def normal_quarter(outputs: int) -> float:
+    """Where the nearest quarter of rows ends whose outputs are normal, in root mean squares of their residuals.
 
-    Wrong rows are rare there, even where they are many. The norm of as many normal outputs is a cube of a normal
-    number, nearly (Wilson and Hilferty).
+    The norm of as many normal outputs is a cube of a normal number, nearly (Wilson and Hilferty).
     """
     skew = 2 / (9 * outputs)
-    quarter = (1 - skew + QUARTER * skew**0.5) ** 1.5
-    return float(np.quantile(residual, 0.25)) / quarter
+    return (1 - skew + QUARTER * skew**0.5) ** 1.5
 
 
 def weigh_suspects(is_suspect: NDArray, says: Array, weights: Array) -> float:

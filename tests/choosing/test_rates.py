@@ -11,7 +11,7 @@ from gradsieve import estimate_rate
 from gradsieve.choosing import RATES
 from gradsieve.choosing.ballot import Vote, hold_vote
 from gradsieve.choosing.electorate import electorate
-from gradsieve.choosing.estimate import is_off
+from gradsieve.choosing.estimate import honest_error, is_off, spread
 from gradsieve.choosing.judge import Verdict
 from gradsieve.choosing.outcome import doubt, knowing_answers
 from gradsieve.choosing.pick import RatePick, too_few
@@ -255,6 +255,24 @@ def test_the_estimate_counts_far_targets(share, outputs):
     given[is_wrong] = random.uniform(-5, 5, size=(is_wrong.sum(), outputs))
     moved = (np.sqrt(((given - truth) ** 2).sum(1)) > 3 * 0.1 * np.sqrt(outputs)).mean()
     assert estimate_rate(truth, given) == pytest.approx(moved, abs=0.03)
+
+
+def test_wrong_rows_among_the_honest_ones_make_these_no_wider():
+    """Honest residuals are wide, and many wrong targets lie among them: the nearest quarter is not honest alone."""
+    random = np.random.default_rng(0)
+    truth, given = random.normal(size=(2, 4000, 1))
+    given = truth + 0.35 * given
+    is_wrong = random.random(4000) < 0.45
+    given[is_wrong] = random.uniform(-5, 5, (is_wrong.sum(), 1))
+    assert honest_error(truth, given) == pytest.approx(0.35, rel=0.1)
+    assert honest_error(truth[~is_wrong], given[~is_wrong]) == pytest.approx(0.35, rel=0.05)
+
+
+def test_rows_of_chance_alone_have_a_width():
+    """Nothing is honest, so nothing tells wrong rows apart: they count as they lie."""
+    residual = np.linspace(0, 1, 1000)
+    assert 0.25 < spread(residual, 1) < 1
+    assert spread(np.zeros(1000), 1) == 0
 
 
 def test_of_many_outputs_smaller_mistakes_are_seen():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradsieve.choosing.ballot import hold_vote
 from gradsieve.choosing.rivals import explain, majority_first, may_be_bent, suspects_of
 from gradsieve.errors import GradsieveError, InputError
 
@@ -106,12 +107,25 @@ def test_a_few_rows_are_no_rivals(random):
     assert suspects_of(np.stack([truth, -truth]), given, np.ones(ROWS)) is None
 
 
+def last_vote_of(answers, given):
+    """The last vote between candidates (rate -> answers)."""
+    return hold_vote(1.0, answers, given, None, 0.0, [])
+
+
 def test_rivals_are_asked_where_much_is_dropped_or_little_is_met(random):
     truth, given, _ = flipped(random, 0.0)
-    weights = np.ones(ROWS)
-    assert not may_be_bent(truth, given, weights, 0.2)
-    assert may_be_bent(truth, given, weights, 0.3)
-    assert may_be_bent(0 * truth, given, weights, 0.0)
+    met, missed = last_vote_of({0.2: truth}, given), last_vote_of({0.2: 0 * truth}, given)
+    assert not may_be_bent(met, 0, 0.2)
+    assert may_be_bent(met, 0, 0.3)
+    assert may_be_bent(missed, 0, 0.0)
+
+
+def test_rivals_are_asked_where_none_is_dropped_though_rows_lie_far_closer_to_one_that_drops_some(random):
+    truth, given, _ = flipped(random, 0.0)
+    between = truth + 0.3 * np.sign(random.normal(size=truth.shape))
+    assert may_be_bent(last_vote_of({0.0: between, 0.2: truth}, given), 0, 0.1)
+    assert not may_be_bent(last_vote_of({0.1: between, 0.2: truth}, given), 0, 0.1)  # it knows that some are wrong
+    assert not may_be_bent(last_vote_of({0.0: 1.05 * truth, 0.2: truth}, given), 0, 0.1)
 
 
 class Fixed:

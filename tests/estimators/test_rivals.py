@@ -8,6 +8,7 @@ from gradsieve import RobustRegressor
 from gradsieve.choosing.electorate import Part
 from gradsieve.data import Rows
 from gradsieve.errors import GradsieveError, InputError
+from gradsieve.estimators.fitting import Trainer
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rivals import divided, fit_rivals, rivalry
 from gradsieve.models.mlp import mlp
@@ -53,6 +54,21 @@ def test_rows_of_weight_zero_are_not_learnt_from():
     weights = (np.arange(400) % 2).astype(float)
     spoilt[weights == 0] = 1e6
     np.testing.assert_array_equal(rivals_of(X, y, 4, weights, held_out=0), rivals_of(X, spoilt, 4, weights, held_out=0))
+
+
+def test_of_many_rows_some_are_learnt_from_in_fewer_epochs(monkeypatch):
+    X, truth, y = table(3000)
+    epochs_seen = []
+    monkeypatch.setattr(
+        "gradsieve.estimators.rivals.Trainer",
+        lambda plan, *rest: epochs_seen.append(plan.epochs) or Trainer(plan, *rest),
+    )
+    said = rivals_of(X, y, 30)
+    spoilt = y.copy()
+    spoilt[2300:] = 1e6  # the first 300 vote
+    np.testing.assert_array_equal(said, rivals_of(X, spoilt, 30))
+    assert epochs_seen == [18, 18]
+    assert np.corrcoef(said[0, :, 0], truth[:300])[0, 1] > 0.97
 
 
 def test_batches_of_two_rows_are_not_halved():

@@ -9,7 +9,7 @@ from gradsieve.choosing.reading import Array, read_rows, read_weights, to_number
 
 FAR = 3.0  # root mean squares of honest residuals, beyond which a target counts as wrong
 SURELY = 4.0  # of them, beyond which one is off even by the nearest rows of all
-REACH = 3.0  # of them, as if they were normal: hardly an honest row lies farther off,
+REACH = 3.5  # of them, as if they were normal: hardly an honest row lies farther off,
 BEYOND = 2.0  # so that rows up to so many times as far are wrong, and say how densely wrong rows lie
 SMALL = 0.25  # interquartile ranges of an output: what lies nearer counts as right, however well the others are met
 QUARTER = -0.6744897501960817  # of a normal distribution lies below

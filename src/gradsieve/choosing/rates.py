@@ -230,7 +230,7 @@ def ask_rivals(
     rivals: Callable[[], NDArray], targets: ArrayLike, last: Vote, best: int, wrong: float
 ) -> NDArray[np.bool_] | None:
     """(N,) which amounts are wrong by two rivals, ``wrong`` of them seeming so to the winner; None: nobody can tell."""
-    if last.given.ndim == 1 or not may_be_bent(last.answers[best], last.given, last.weights, wrong):
+    if last.given.ndim == 1 or not may_be_bent(last, best, wrong):
         return None
     try:
         said = rivals()

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gradsieve.choosing.ballot import Vote
 from gradsieve.choosing.estimate import FAR, distances, spread, tolerance
-from gradsieve.choosing.judge import agree, median_residuals
+from gradsieve.choosing.judge import CLOSER, agree, median_residuals
 from gradsieve.choosing.reading import Array, read_rows
 
 NEAR_HALF = 0.3  # of the rows dropped, or believed to be wrong, from which on rivals are asked,
@@ -74,10 +75,16 @@ def majority_first(rivals: NDArray, targets: NDArray) -> tuple[int, int]:
     return (1, 0) if is_second else (0, 1)
 
 
-def may_be_bent(answers: Array, given: NDArray, weights: Array, wrong: float) -> bool:
-    """Whether wrong rows may have bent what a network says, which takes the share ``wrong`` of them for wrong."""
-    coarse = COARSE * given.shape[1] ** 0.5
-    return wrong >= NEAR_HALF or bool(median_residuals(answers[None], given, weights)[0] > coarse)
+def may_be_bent(last: Vote, best: int, wrong: float) -> bool:
+    """Whether wrong rows may have bent what the best says, to which the share ``wrong`` of the rows seems wrong.
+
+    Where right and wrong rows are nearly even, dropping none lies between the two and may be best by the vote. Then the
+    rows lie far closer to one that drops some.
+    """
+    residuals = median_residuals(last.answers, last.given, last.weights)
+    coarse = COARSE * last.given.shape[1] ** 0.5
+    is_between = last.names[best] == 0 and residuals.min() < CLOSER * residuals[best]
+    return wrong >= NEAR_HALF or bool(residuals[best] > coarse or is_between)
 
 
 def suspects_of(rivals: Array, given: NDArray, weights: Array) -> NDArray[np.bool_] | None:

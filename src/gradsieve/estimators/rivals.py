@@ -30,6 +30,8 @@ from gradsieve.training.setting import CRITERIA, choose_device
 
 GIVEN_AWAY = 0.4  # the share of the rows that the second network begins with
 RISE = 6  # of the epochs one in so many until then, and as many before rows choose for themselves
+MOST_ROWS = 2000  # of a part are learnt from; where it has more,
+FEWER = 0.6  # so many of the epochs are enough: a race of many rows should cost little more than one run
 TURNS = 4  # in which the rows of a batch find their networks
 LEAST_SHARE, LEAST_VARIANCE = 0.01, 0.0025
 CHANCE = 9.0  # the variance of what neither network meets, in robust deviations of the targets
@@ -91,19 +93,22 @@ def fit_rivals(
     weights: NDArray | None = None,
 ) -> NDArray:
     """What two rivals that were trained on a part of the rows say about its voters, (2, N, q); the majority's first."""
+    own = part.trained[:MOST_ROWS]
+    epochs = plan.epochs if len(own) == len(part.trained) else max(1, round(FEWER * plan.epochs))
     plan = replace(
         plan,
         drop_rate=GIVEN_AWAY,
         schedule=f"{rivalry.__module__}:{rivalry.__name__}",
-        ramp=max(1, round(plan.epochs / RISE)),
+        epochs=epochs,
+        ramp=max(1, round(epochs / RISE)),
         learns_rate=False,
         validation_fraction=0.0,
-        batch_size=max(2, batch_rows(len(part.trained), plan.batch_size) // 2),  # two have to learn, each from a part
+        batch_size=max(2, batch_rows(len(own), plan.batch_size) // 2),  # two have to learn, each from a part
     )
     device = choose_device(plan.device)
     networks = [start(plan, make_network, number, rows.inputs, device) for number in range(2)]
-    order = visits(part.trained, weights, plan.seed)
-    trainer = Trainer(plan, RivalNetworks(CRITERIA[plan.task]), networks, Feed(rows, device), order, part.trained[:0])
+    order = visits(own, weights, plan.seed)
+    trainer = Trainer(plan, RivalNetworks(CRITERIA[plan.task]), networks, Feed(rows, device), order, own[:0])
     with reproducible(seeds.derive(plan.seed, "rivals"), device):
         for _ in trainer.epochs():
             pass
@@ -112,7 +117,7 @@ def fit_rivals(
         inputs = rows.inputs[these].numpy()
         return np.stack([mean_outputs([network], inputs, plan.task, plan.device) for network in networks])
 
-    learnt, asked = answers(part.trained), answers(part.voters)
+    learnt, asked = answers(own), answers(part.voters)
     if not (np.isfinite(learnt).all() and np.isfinite(asked).all()):
         raise GradsieveError("The training of two rivals has diverged: what is predicted is not finite.")
-    return asked[list(majority_first(learnt, rows.targets[part.trained].numpy()))]
+    return asked[list(majority_first(learnt, rows.targets[own].numpy()))]

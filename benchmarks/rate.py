@@ -44,6 +44,7 @@ from gradsieve.choosing import RATES
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.rates import race
 from gradsieve.choosing.sharpen import equally_sure
+from gradsieve.counts import part
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import line_up, rivals_at
@@ -334,15 +335,16 @@ def run_all(wanted: list[Cell], options: argparse.Namespace) -> None:
             print(f"{tasks[task].key}  failed: {error!r}" if error else task.result(), flush=True)
 
 
-def cost(rows: int, epochs: int) -> str:
-    """Processor seconds of a fit with "auto" and with a known rate: 50 columns, a fifth of the targets wrong.
+def cost(rows: int, epochs: int, wrong: float) -> str:
+    """Processor seconds of a fit with "auto" and at the known rate: 50 columns, this share of the targets wrong.
 
     The ratio is the median of those of turns in which both are fitted: from one to the next, times differ by half.
     """
     random = np.random.default_rng(0)
     X = random.normal(size=(rows, 50))
     y = np.tanh(X[:, :10] @ random.normal(size=10)) + X[:, 11] * X[:, 12]
-    y[: rows // 5] = random.uniform(-5, 5, rows // 5)
+    count = part(wrong, rows)
+    y[:count] = random.uniform(-5, 5, count)
     RobustRegressor(epochs=1).fit(X[:500], y[:500])  # the first fit also imports
 
     def seconds(rate: float | Literal["auto"]) -> float:
@@ -350,9 +352,9 @@ def cost(rows: int, epochs: int) -> str:
         RobustRegressor(drop_rate=rate, epochs=epochs, random_state=0).fit(X, y)
         return time.process_time() - began
 
-    ratios = np.array([seconds("auto") / seconds(0.2) for _ in range(TURNS)])
+    ratios = np.array([seconds("auto") / seconds(wrong) for _ in range(TURNS)])
     lower, middle, upper = np.quantile(ratios, (0.25, 0.5, 0.75))
-    return f"{rows} rows, {epochs} epochs: {middle:.2f} times a fit at a known rate ({lower:.2f} to {upper:.2f})"
+    return f"{rows} rows, {wrong:.0%} wrong, {epochs} epochs: {middle:.2f} times a fit at a known rate ({lower:.2f} to {upper:.2f})"
 
 
 def main() -> None:
@@ -369,11 +371,12 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="run nothing: the tables of what is there")
     parser.add_argument("--into", type=Path, help="a page, between whose marks the tables are put")
     parser.add_argument("--mark", default="all", help="which marks of the page")
-    parser.add_argument("--cost", nargs="+", type=int, metavar="ROWS", help="time fits of so many rows")
+    parser.add_argument("--cost", nargs="+", type=int, metavar="ROWS", help="time fits of so many rows,")
+    parser.add_argument("--wrong", type=float, default=0.2, help="of which this share is wrong")
     options = parser.parse_args()
     if options.cost:
         for rows in options.cost:
-            print(cost(rows, options.epochs or 10), flush=True)
+            print(cost(rows, options.epochs or 10, options.wrong), flush=True)
         return
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.show:

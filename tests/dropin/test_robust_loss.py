@@ -293,6 +293,16 @@ def test_a_row_of_nan_logits_goes_first(ignored):
     assert gradient(loss, broken).isfinite().all()
 
 
+@SCORES
+def test_a_row_whose_loss_falls_without_end_goes_first(score):
+    """An infinite count under the Poisson loss: minus infinity is no sign of a good row."""
+    outputs, targets = torch.tensor([[1.0], [0.5], [0.2], [0.1]]), torch.tensor([[1.0], [torch.inf], [1.0], [1.0]])
+    robust = RobustLoss(nn.PoissonNLLLoss(), 0.25, score=score, rows=4)
+    assert robust(outputs, targets, rows=torch.arange(4)).isfinite()
+    assert robust.kept.tolist() == [0, 2, 3]
+    assert robust.ledger.mean_score[1] == torch.inf
+
+
 # The schedule and the state.
 
 

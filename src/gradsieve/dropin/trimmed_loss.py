@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from gradsieve.counts import KeptShare
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, sum_over_ranks, world_size
-from gradsieve.scores.loss import LABEL_LOSSES, Criterion, row_losses, unpack
+from gradsieve.scores.loss import LABEL_LOSSES, Criterion, as_scores, row_losses, unpack
 from gradsieve.scores.loss_gradient import loss_gradient_norm, norm_of_rows, ranks_as_loss
 from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class, smallest_if_untied
@@ -109,7 +109,7 @@ def ranking(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor
     """What PRL(L) or SPL ranks the rows by."""
     outputs = outputs.detach()
     if score == "loss":
-        return Ranking(known_losses(criterion, outputs, targets))
+        return Ranking(as_scores(known_losses(criterion, outputs, targets)))
     values = loss_gradient_norm(criterion, outputs, targets).detach()
     if ranks_as_loss(criterion):
         return Ranking(values)
@@ -126,7 +126,7 @@ def known_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tens
 def ranking_of(score: Score, criterion: Criterion, losses: Tensor, gradient: Tensor) -> Ranking:
     """The same, where losses and gradients are at hand."""
     if score == "loss":
-        return Ranking(losses)
+        return Ranking(as_scores(losses))
     return Ranking(norm_of_rows(gradient), None if ranks_as_loss(criterion) else lambda: losses)
 
 

@@ -76,6 +76,11 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     return elements.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
 
 
+def as_scores(losses: Tensor) -> Tensor:
+    """Losses as rows are ranked by them: one that falls without end is as broken as NaN, not the smallest of all."""
+    return losses.nan_to_num(nan=torch.nan, posinf=torch.inf, neginf=torch.nan)
+
+
 def widened(values: Tensor) -> Tensor:
     """``values`` out of half precision: a loss needs more digits than the layers before it."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

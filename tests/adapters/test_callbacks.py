@@ -246,13 +246,16 @@ def sixteen_rows(**columns):
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def test_the_hugging_face_trainer_accumulates_the_mean_of_trimmed_micro_batches(make_trainer):
-    trainer = make_trainer(RobustLoss(F.cross_entropy, 0.25), gradient_accumulation_steps=2)
+@pytest.mark.parametrize(("reduction", "share"), [("mean", 0.5), ("sum", 1.0)])
+def test_the_hugging_face_trainer_accumulates_trimmed_micro_batches(make_trainer, reduction, share):
+    """To their mean, of sums to their sum."""
+    criterion = nn.CrossEntropyLoss(reduction=reduction)
+    trainer = make_trainer(RobustLoss(criterion, 0.25), gradient_accumulation_steps=2)
     trainer.train()
-    robust, plain, rows = RobustLoss(F.cross_entropy, 0.25), Model(), sixteen_rows()
+    robust, plain, rows = RobustLoss(criterion, 0.25), Model(), sixteen_rows()
     for part in (rows[:8], rows[8:]):
         inputs, labels = (torch.stack([row[name] for row in part]) for name in ("inputs", "labels"))
-        (robust(plain.layer(inputs), labels) / 2).backward()
+        (robust(plain.layer(inputs), labels) * share).backward()
     torch.testing.assert_close(trainer.model.layer.weight, plain.layer.weight - plain.layer.weight.grad)
 
 

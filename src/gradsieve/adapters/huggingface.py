@@ -55,7 +55,7 @@ def compute_loss(
         logits = logits.squeeze(-1)
     # The trainer evaluates without gradients, and knows of no loss to put in eval mode.
     loss = robust(logits, labels, rows=rows) if torch.is_grad_enabled() else robust.plain(logits, labels)
-    if num_items_in_batch is None:
+    if num_items_in_batch is None or robust.adds_up:  # the trainer adds up what we give
         return loss
     # The trainer expects a sum over this rank's labels by the number of labels in all micro-batches of all ranks.
     # Ours is a mean over the ranks: the share of the labels that are in this micro-batch makes it that.

@@ -418,6 +418,19 @@ def test_autocast_ranks_in_single_precision():
     assert network.weight.grad.isfinite().all()
 
 
+@SCORES
+@pytest.mark.parametrize("ignored", [[], [7]])
+def test_class_weights_may_be_of_half_precision_as_the_logits_are(score, ignored):
+    outputs, targets = classes()
+    targets[ignored] = -100
+    half = outputs.detach().bfloat16().requires_grad_()
+    criterion, wide = nn.CrossEntropyLoss(WEIGHTS).bfloat16(), nn.CrossEntropyLoss(WEIGHTS.bfloat16().float())
+    robust, expected = RobustLoss(criterion, 0.3, score=score), RobustLoss(wide, 0.3, score=score)
+    torch.testing.assert_close(robust(half, targets).float(), expected(half.float(), targets), rtol=0.01, atol=0)
+    assert torch.equal(robust.kept, expected.kept)
+    assert gradient(robust(half, targets), half).isfinite().all()
+
+
 @pytest.mark.parametrize("name", ["cross_entropy", "weighted", "mse", "l1", "images"])
 def test_it_compiles_in_one_graph(name):
     criterion, batch = CRITERIA[name]

@@ -16,7 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradsieve.scores.loss import Criterion, check_rows, labelled, name_wrong_label, row_losses, unpack, widened
+from gradsieve.scores.loss import (
+    Criterion,
+    check_rows,
+    labelled,
+    name_wrong_label,
+    row_losses,
+    unpack,
+    widened,
+    widened_options,
+)
 from gradsieve.tracing import is_traced
 
 FEW_CLASSES = 32  # below it torch's softmax over classes side by side takes its slow way on a CPU
@@ -71,7 +80,7 @@ def loss_gradient(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Ten
     if form is None:
         return by_autograd(criterion, outputs, targets)
     try:
-        return form(outputs, targets, **options)
+        return form(outputs, targets, **widened_options(options))
     except (IndexError, RuntimeError) as error:
         name_wrong_label(error, function, outputs, targets, options)
         raise

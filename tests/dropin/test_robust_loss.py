@@ -680,6 +680,30 @@ def test_log_probabilities_are_trimmed_as_the_logits_that_they_come_from(criteri
     torch.testing.assert_close(*(gradient(loss, outputs) for loss in losses))
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("criterion", [F.kl_div, nn.KLDivLoss(reduction="batchmean"), nn.KLDivLoss(log_target=True)])
+@pytest.mark.parametrize("unit", ["row", "element"])
+def test_divergences_of_pixels_are_trimmed_as_distributions(criterion, unit):
+    """A pixel is all of its classes, wherever these are. (A row of pixels is one as well.)"""
+    outputs, _ = classes(0, 4)
+    given = classes(1, 4)[0].detach().softmax(1)
+    logs, targets = outputs.log_softmax(1), given.log() if getattr(criterion, "log_target", False) else given
+    robust = RobustLoss(criterion, 0.25, unit=unit)
+    loss = robust(logs, targets)
+    scores = (outputs.softmax(1) - given).detach().movedim(1, -1).flatten(0, 1 if unit == "element" else 0)
+    norms = scores.flatten(1).norm(dim=1)
+    assert robust.kept.tolist() == norms.argsort()[: len(norms) * 3 // 4].sort().values.tolist()
+    last = RobustLoss(criterion, 0.25, unit=unit, class_dim=-1)
+    torch.testing.assert_close(last(logs.movedim(1, -1), targets.movedim(1, -1)), loss)
+    assert torch.equal(last.kept, robust.kept)
+
+
+def test_a_criterion_of_columns_is_told_that_it_gets_single_outputs():
+    robust = RobustLoss(lambda outputs, targets: ((outputs - targets) ** 2).mean(1), 0.3, unit="element")
+    with pytest.raises(InputError, match=r"single outputs \(120,\) and targets \(120,\) by unit='element'.*unit='row'"):
+        robust(*numbers())
+
+
 def test_nothing_can_be_told_before_the_first_batch():
     with pytest.raises(InputError, match="Nothing was judged yet"):
         _ = RobustLoss(F.mse_loss, 0.3).kept

@@ -56,9 +56,15 @@ def of_logits(criterion: Criterion) -> Criterion:
     function, options = unpack(criterion)
     if function is F.nll_loss:
         return partial(F.cross_entropy, **options)
-    if function is F.kl_div or type(function) is nn.KLDivLoss:
+    if is_divergence(function):
         return partial(divergence, is_log=options.get("log_target", getattr(function, "log_target", False)))
     return criterion
+
+
+def is_divergence(function: Criterion) -> bool:
+    """Whether it is the Kullback-Leibler divergence, whose outputs are log-probabilities and whose targets are too,
+    or probabilities."""
+    return function is F.kl_div or type(function) is nn.KLDivLoss
 
 
 def divergence(outputs: Tensor, targets: Tensor, is_log: bool) -> Tensor:

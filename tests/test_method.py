@@ -391,6 +391,15 @@ def test_min_sgd_keeps_the_smallest_loss_of_the_batch_or_of_each_group(losses, g
     assert kept_by_min_sgd(losses, group) == kept
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("spl", {}), ("co-teaching", {}), ("min-sgd", {}), ("min-sgd", {"group": 4})]
+)
+def test_a_loss_that_falls_without_end_is_no_small_one(name, options):
+    method = METHODS[name](F.poisson_nll_loss, **options)
+    outputs, targets = torch.tensor([[1.0], [0.5], [0.2], [0.1]]), torch.tensor([[1.0], [torch.inf], [1.0], [1.0]])
+    assert 1 not in method.select(method.scores(outputs, targets), targets, 0.25)
+
+
 @settings(max_examples=100, deadline=None)
 @given(losses=st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.5]), min_size=1, max_size=30), group=st.integers(1, 8))
 def test_min_sgd_in_groups_equals_a_loop(losses, group):

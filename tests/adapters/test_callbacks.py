@@ -65,6 +65,35 @@ def test_labels_of_the_next_token_are_shifted(huggingface):
     torch.testing.assert_close(compute({"logits": logits}, labels, torch.tensor(10)), expected)
 
 
+def test_a_model_of_the_next_token_needs_labels_that_are_shifted(huggingface):
+    """Else it learns to repeat its input, with the best of losses."""
+    import transformers
+
+    config = transformers.GPT2Config(vocab_size=7, n_positions=8, n_embd=8, n_layer=1, n_head=1)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    tokens = torch.randint(7, (3, 8))
+    outputs, robust = model(input_ids=tokens), RobustLoss(F.cross_entropy, 0.0, class_dim=-1)
+    with pytest.raises(InputError, match=r"predicts the next token.*shift_labels=True.*shift_labels=False"):
+        huggingface.trainer_loss(robust)(outputs, tokens)
+    own = model(input_ids=tokens, labels=tokens).loss
+    torch.testing.assert_close(huggingface.trainer_loss(robust, shift_labels=True)(outputs, tokens), own)
+    ahead = F.pad(tokens[:, 1:], (0, 1), value=-100)
+    torch.testing.assert_close(huggingface.trainer_loss(robust, shift_labels=False)(outputs, ahead), own)
+
+
+def test_labels_of_a_model_that_predicts_the_very_tokens_are_not_shifted(huggingface):
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, num_labels=4
+    )
+    tokens, robust = torch.randint(4, (3, 8)), RobustLoss(F.cross_entropy, 0.0, class_dim=-1)
+    for kind in (transformers.BertForTokenClassification, transformers.BertForMaskedLM):
+        model = kind(config).eval()
+        own = model(input_ids=tokens, labels=tokens)
+        torch.testing.assert_close(huggingface.trainer_loss(robust)(own, tokens), own.loss)
+
+
 @pytest.mark.parametrize(("outputs", "labels"), [({"logits": torch.ones(2, 3)}, None), ({"loss": 1}, torch.zeros(2))])
 def test_a_batch_without_labels_or_a_model_without_logits_is_refused(huggingface, outputs, labels):
     with pytest.raises(InputError, match=r"labels|logits"):
@@ -246,13 +275,16 @@ def sixteen_rows(**columns):
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def test_the_hugging_face_trainer_accumulates_the_mean_of_trimmed_micro_batches(make_trainer):
-    trainer = make_trainer(RobustLoss(F.cross_entropy, 0.25), gradient_accumulation_steps=2)
+@pytest.mark.parametrize(("reduction", "share"), [("mean", 0.5), ("sum", 1.0)])
+def test_the_hugging_face_trainer_accumulates_trimmed_micro_batches(make_trainer, reduction, share):
+    """To their mean, of sums to their sum."""
+    criterion = nn.CrossEntropyLoss(reduction=reduction)
+    trainer = make_trainer(RobustLoss(criterion, 0.25), gradient_accumulation_steps=2)
     trainer.train()
-    robust, plain, rows = RobustLoss(F.cross_entropy, 0.25), Model(), sixteen_rows()
+    robust, plain, rows = RobustLoss(criterion, 0.25), Model(), sixteen_rows()
     for part in (rows[:8], rows[8:]):
         inputs, labels = (torch.stack([row[name] for row in part]) for name in ("inputs", "labels"))
-        (robust(plain.layer(inputs), labels) / 2).backward()
+        (robust(plain.layer(inputs), labels) * share).backward()
     torch.testing.assert_close(trainer.model.layer.weight, plain.layer.weight - plain.layer.weight.grad)
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradsieve import choose, estimate_rate
+from gradsieve.choosing.vote import noisy_mean
 from gradsieve.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -218,3 +219,37 @@ def test_amounts_that_are_mostly_zero_are_judged_alike_in_every_unit(unit):
     said = y + 0.01 * random.normal(size=2000)
     given = np.where(random.random(2000) < 0.05, y + 3, y)
     assert estimate_rate(unit * said, unit * given) == pytest.approx(0.05, abs=0.015)
+
+
+def two_classes(sureness):
+    """The probability of class 1, and labels of which a quarter are wrong."""
+    random = np.random.default_rng(0)
+    place = 2 * random.normal(size=2000)
+    given = np.where(random.random(2000) < 0.25, place <= 0, place > 0).astype(int)
+    return 1 / (1 + np.exp(-sureness * place)), given
+
+
+@pytest.mark.parametrize("sureness", [0.5, 1, 5])
+@pytest.mark.parametrize("kind", [int, bool, np.uint8])
+def test_a_column_of_probabilities_says_what_two_columns_say(sureness, kind):
+    chance, given = two_classes(sureness)
+    unsure = np.full_like(chance, 0.5)
+    both = [np.stack([1 - each, each], 1) for each in (unsure, chance)]
+    for one in ([unsure, chance], [unsure[:, None], chance[:, None]]):
+        assert estimate_rate(one[1], given.astype(kind)) == estimate_rate(both[1], given) > 0.2
+        assert np.array_equal(choose(one, given.astype(kind)).margins, choose(both, given).margins)
+    assert estimate_rate(chance[:, None], given[:, None]) == estimate_rate(both[1], given)
+    assert noisy_mean(chance, given) == noisy_mean(both[1], given)
+
+
+def test_a_column_of_logits_is_refused():
+    chance, given = two_classes(1)
+    with pytest.raises(InputError, match=r"predictions\[0, \d+\] is .* sigmoid .* floats"):
+        estimate_rate(np.log(chance / (1 - chance)), given)
+
+
+def test_counts_and_floats_are_amounts():
+    chance, given = two_classes(1)
+    said, counts = 3 * chance, given + np.arange(2000) % 3
+    assert estimate_rate(said, counts) == estimate_rate(said, counts.astype(float))
+    assert choose([said - 1, said], given.astype(float)).margins.any()

@@ -22,6 +22,13 @@ from gradsieve.selection import keep_smallest
 
 WORLD, ROWS, CLASSES, CUT = 2, 30, 4, 11  # the first rank has 11 of the rows, the other 19
 WEIGHTS = torch.tensor([0.5, 1.0, 2.0, 4.0])
+
+
+def falling(outputs, targets):
+    """Of a row with an infinite target the loss is minus infinity."""
+    return F.mse_loss(outputs, targets, reduction="none").mean(1).masked_fill(targets.isinf().any(1), -torch.inf)
+
+
 CASES = {  # criterion, options, kind of batch
     "classes": (F.cross_entropy, {}, "classes"),
     "by loss": (F.cross_entropy, {"score": "loss"}, "classes"),
@@ -32,6 +39,7 @@ CASES = {  # criterion, options, kind of batch
     "elements": (F.cross_entropy, {"unit": "element"}, "sequences"),
     "per row": (partial(F.mse_loss, reduction="none"), {}, "numbers"),
     "numbers": (nn.MSELoss(), {}, "numbers"),
+    "by a loss without end": (falling, {"score": "loss"}, "infinite"),
     "corrupt on one rank": (nn.MSELoss(), {}, "first corrupt"),
 }
 
@@ -47,9 +55,10 @@ def batch_of(kind):
     if kind == "sequences":
         labels = torch.randint(CLASSES, (ROWS, 1), generator=draw)
         labels[3] = -100
-    if kind in ("numbers", "first corrupt"):
+    if kind in ("numbers", "first corrupt", "infinite"):
         labels = torch.randn(ROWS, CLASSES, generator=draw)
         labels[: CUT if kind == "first corrupt" else 0] += 50.0  # then the first rank keeps nothing
+        labels[[3, 20] if kind == "infinite" else []] = torch.inf
     return inputs, labels
 
 
@@ -123,6 +132,11 @@ def test_ranks_that_average_equal_one_process(case, together):
     for part in parts:
         torch.testing.assert_close(part["gradients"], expected["gradients"])
         torch.testing.assert_close(part["ledger"], expected["ledger"])  # every rank has all of it
+
+
+def test_no_rank_keeps_a_row_whose_loss_falls_without_end(together):
+    kept = torch.cat([rank["by a loss without end"]["kept"] for rank in together])
+    assert not {3, 20} & set(kept.tolist())
 
 
 def test_a_rank_may_keep_nothing(together):

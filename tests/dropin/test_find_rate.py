@@ -123,3 +123,32 @@ def test_a_loop_that_begins_before_it_is_asked_draws_the_same_random_numbers(dig
     find_drop_rate(fit, digits[1], epochs=EPOCHS)
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(each, first[0]) for each in first)
+
+
+def test_a_network_of_one_output_is_judged_as_one_of_two(digits):
+    """Of integers 0 and 1, one column is the probability of 1; logits are no probabilities."""
+    inputs, random = digits[0][:600], np.random.default_rng(0)
+    right = load_digits(return_X_y=True)[1][:600] > 4
+    given = torch.tensor(np.where(random.random(600) < 0.25, ~right, right)).long()
+
+    def loop(answer):
+        def fit(rate, rows):
+            network = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
+            robust = RobustLoss(nn.BCEWithLogitsLoss(), rate, ramp=2)
+            optimizer = torch.optim.Adam(network.parameters(), 0.02)
+            for _ in range(EPOCHS):
+                for batch in rows[torch.randperm(len(rows))].split(100):
+                    optimizer.zero_grad()
+                    robust(network(inputs[batch]), given[batch].float()).backward()
+                    optimizer.step()
+                robust.step()
+                yield lambda others: answer(network(inputs[others]))
+
+        return fit
+
+    one = find_drop_rate(loop(torch.sigmoid), given, epochs=EPOCHS)
+    two = find_drop_rate(loop(lambda z: torch.stack([1 - z.sigmoid(), z.sigmoid()], 1)), given, epochs=EPOCHS)
+    assert one.estimate > 0.1
+    assert (one.rate, one.estimate) == (two.rate, pytest.approx(two.estimate, abs=1e-3))
+    with pytest.raises(InputError, match="Apply sigmoid to logits"):
+        find_drop_rate(loop(torch.Tensor.detach), given, epochs=EPOCHS)

@@ -293,6 +293,16 @@ def test_a_row_of_nan_logits_goes_first(ignored):
     assert gradient(loss, broken).isfinite().all()
 
 
+@SCORES
+def test_a_row_whose_loss_falls_without_end_goes_first(score):
+    """An infinite count under the Poisson loss: minus infinity is no sign of a good row."""
+    outputs, targets = torch.tensor([[1.0], [0.5], [0.2], [0.1]]), torch.tensor([[1.0], [torch.inf], [1.0], [1.0]])
+    robust = RobustLoss(nn.PoissonNLLLoss(), 0.25, score=score, rows=4)
+    assert robust(outputs, targets, rows=torch.arange(4)).isfinite()
+    assert robust.kept.tolist() == [0, 2, 3]
+    assert robust.ledger.mean_score[1] == torch.inf
+
+
 # The schedule and the state.
 
 
@@ -406,6 +416,19 @@ def test_autocast_ranks_in_single_precision():
     assert robust.scores.dtype == torch.float32
     loss.backward()
     assert network.weight.grad.isfinite().all()
+
+
+@SCORES
+@pytest.mark.parametrize("ignored", [[], [7]])
+def test_class_weights_may_be_of_half_precision_as_the_logits_are(score, ignored):
+    outputs, targets = classes()
+    targets[ignored] = -100
+    half = outputs.detach().bfloat16().requires_grad_()
+    criterion, wide = nn.CrossEntropyLoss(WEIGHTS).bfloat16(), nn.CrossEntropyLoss(WEIGHTS.bfloat16().float())
+    robust, expected = RobustLoss(criterion, 0.3, score=score), RobustLoss(wide, 0.3, score=score)
+    torch.testing.assert_close(robust(half, targets).float(), expected(half.float(), targets), rtol=0.01, atol=0)
+    assert torch.equal(robust.kept, expected.kept)
+    assert gradient(robust(half, targets), half).isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "weighted", "mse", "l1", "images"])
@@ -655,6 +678,30 @@ def test_log_probabilities_are_trimmed_as_the_logits_that_they_come_from(criteri
     torch.testing.assert_close(found.scores, expected.scores)
     torch.testing.assert_close(*losses)
     torch.testing.assert_close(*(gradient(loss, outputs) for loss in losses))
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("criterion", [F.kl_div, nn.KLDivLoss(reduction="batchmean"), nn.KLDivLoss(log_target=True)])
+@pytest.mark.parametrize("unit", ["row", "element"])
+def test_divergences_of_pixels_are_trimmed_as_distributions(criterion, unit):
+    """A pixel is all of its classes, wherever these are. (A row of pixels is one as well.)"""
+    outputs, _ = classes(0, 4)
+    given = classes(1, 4)[0].detach().softmax(1)
+    logs, targets = outputs.log_softmax(1), given.log() if getattr(criterion, "log_target", False) else given
+    robust = RobustLoss(criterion, 0.25, unit=unit)
+    loss = robust(logs, targets)
+    scores = (outputs.softmax(1) - given).detach().movedim(1, -1).flatten(0, 1 if unit == "element" else 0)
+    norms = scores.flatten(1).norm(dim=1)
+    assert robust.kept.tolist() == norms.argsort()[: len(norms) * 3 // 4].sort().values.tolist()
+    last = RobustLoss(criterion, 0.25, unit=unit, class_dim=-1)
+    torch.testing.assert_close(last(logs.movedim(1, -1), targets.movedim(1, -1)), loss)
+    assert torch.equal(last.kept, robust.kept)
+
+
+def test_a_criterion_of_columns_is_told_that_it_gets_single_outputs():
+    robust = RobustLoss(lambda outputs, targets: ((outputs - targets) ** 2).mean(1), 0.3, unit="element")
+    with pytest.raises(InputError, match=r"single outputs \(120,\) and targets \(120,\) by unit='element'.*unit='row'"):
+        robust(*numbers())
 
 
 def test_nothing_can_be_told_before_the_first_batch():

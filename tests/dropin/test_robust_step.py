@@ -267,6 +267,15 @@ def test_rows_without_a_label_are_left_out_before_rows_are_counted(method):
     assert found.scores is None or torch.equal(found.scores.isnan(), ~has_label)
 
 
+def test_class_weights_may_be_of_half_precision_as_the_network_is():
+    torch.manual_seed(0)
+    network, inputs, targets = nn.Linear(4, 5).bfloat16(), torch.randn(16, 4).bfloat16(), torch.randint(5, (16,))
+    criterion = nn.CrossEntropyLoss(torch.rand(5)).bfloat16()
+    (selection,) = robust_step(network, inputs, targets, criterion=criterion, drop_rate=0.25)
+    assert len(selection.kept) == 12
+    assert network.weight.grad.isfinite().all()
+
+
 def test_a_batch_without_a_label_leaves_no_gradient():
     model, (inputs, targets) = network(), batch()
     (found,) = robust_step(model, inputs, torch.full_like(targets, -100), criterion=F.cross_entropy, drop_rate=0.3)

@@ -96,6 +96,21 @@ def test_a_pick_is_a_function_of_the_rows_and_the_seed_and_nothing_else():
         np.testing.assert_array_equal(other.predict(X), first.predict(X))
 
 
+@pytest.mark.usefixtures("_two_parts")
+@pytest.mark.filterwarnings("ignore:The held-out rows cannot tell")
+def test_nor_does_the_order_of_rows_that_differ_in_their_weights_alone():
+    """Not all of these rows vote in the same part, or train the same candidates."""
+    X, given, _ = wrong_curve(0.2, rows=100)
+    X, given, weights = X.repeat(3, 0), given.repeat(3, 0), np.random.default_rng(0).uniform(0.2, 2, 300)
+    shuffle = np.random.default_rng(1).permutation(len(X))
+    first, second = (
+        RobustRegressor(drop_rate="auto", **brief).fit(X[order], given[order], sample_weight=weights[order])
+        for order in (np.arange(300), shuffle)
+    )
+    assert first.rate_pick_.to_json() == second.rate_pick_.to_json()
+    np.testing.assert_array_equal(first.predict(X), second.predict(X))
+
+
 @pytest.mark.filterwarnings("ignore:The held-out rows cannot tell")
 def test_the_final_network_is_the_one_that_the_chosen_rate_gives():
     X, given, _ = wrong_curve(0.3, rows=400)

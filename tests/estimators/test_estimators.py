@@ -123,6 +123,19 @@ def test_the_order_of_the_rows_makes_no_difference(method):
     np.testing.assert_array_equal(first.kept_[order], second.kept_)
 
 
+@pytest.mark.parametrize(("least", "most", "whole"), [(0.2, 2, False), (1, 4, True)])
+@pytest.mark.parametrize("stopping", [False, True])
+def test_the_order_of_rows_that_differ_in_their_weights_alone_makes_none_either(least, most, whole, stopping):
+    random = np.random.default_rng(0)
+    X = random.integers(0, 3, (200, 3)).astype(float)
+    y, weights, order = X @ [1, 2, 0], random.uniform(least, most, 200), random.permutation(200)
+    weights = weights.round() if whole else weights
+    model = RobustRegressor(early_stopping=stopping, **quick)
+    first = model.fit(X, y, sample_weight=weights).predict(X)
+    second = model.fit(X[order], y[order], sample_weight=weights[order]).predict(X)
+    np.testing.assert_array_equal(first, second)
+
+
 def test_whole_weights_are_copies_and_weight_zero_is_absence():
     X, given, _, _ = wrong_line(rows=60)
     weights = np.random.default_rng(0).integers(0, 4, len(X))

@@ -10,6 +10,7 @@ from torch import nn
 
 from gradsieve.errors import InputError
 from gradsieve.scores.loss import row_losses
+from gradsieve.scores.loss_gradient import loss_gradient_norm
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +155,26 @@ def test_half_precision_is_left_before_the_loss_is_taken(name, dtype):
     assert losses.dtype == torch.float32
     wide_targets = targets.float() if targets.is_floating_point() else targets
     torch.testing.assert_close(losses, row_losses(criterion, outputs.float(), wide_targets))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda weight: nn.CrossEntropyLoss(weight),
+        lambda weight: nn.NLLLoss(weight),
+        lambda weight: nn.BCEWithLogitsLoss(weight, pos_weight=weight),
+        lambda weight: partial(F.cross_entropy, weight=weight),
+    ],
+)
+def test_weights_leave_half_precision_with_the_outputs(make):
+    outputs, weight = torch.randn(9, 3).log_softmax(1).bfloat16(), torch.rand(3).bfloat16()
+    is_binary = isinstance(make(weight), nn.BCEWithLogitsLoss)
+    targets = torch.rand(9, 3).bfloat16() if is_binary else torch.randint(3, (9,))
+    wide = targets.float() if is_binary else targets
+    for judge in (row_losses, loss_gradient_norm):
+        found, expected = judge(make(weight), outputs, targets), judge(make(weight.float()), outputs.float(), wide)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_gradients_flow_through_the_losses():

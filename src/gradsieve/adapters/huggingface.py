@@ -30,14 +30,18 @@ except ImportError as error:
     raise MissingExtraError("transformers", "hf", "The Hugging Face callback") from error
 
 
-def trainer_loss(robust: RobustLoss, *, shift_labels: bool = False) -> Callable[..., Tensor]:
-    """What ``Trainer(compute_loss_func=...)`` takes. ``shift_labels``: for models that predict the next token."""
+def trainer_loss(robust: RobustLoss, *, shift_labels: bool | None = None) -> Callable[..., Tensor]:
+    """What ``Trainer(compute_loss_func=...)`` takes.
+
+    ``shift_labels=True`` is for models that predict the next token, False for those of them whose labels are shifted
+    already. Left out it means False as well, but is refused of such a model.
+    """
     return partial(compute_loss, robust, shift_labels)
 
 
 def compute_loss(
     robust: RobustLoss,
-    shift_labels: bool,
+    shift_labels: bool | None,
     outputs: Any,
     labels: Tensor | None,
     num_items_in_batch: Tensor | int | None = None,
@@ -46,6 +50,8 @@ def compute_loss(
     if labels is None:
         raise InputError("The batch has no labels. Name that column 'labels', or list it in label_names.")
     logits = logits_of(outputs)
+    if shift_labels is None:
+        check_unshifted(outputs, logits, labels)
     if shift_labels:
         logits, labels = logits[:, :-1], labels[:, 1:]
     rows = _numbers.pop(robust, None)
@@ -55,7 +61,7 @@ def compute_loss(
         logits = logits.squeeze(-1)
     # The trainer evaluates without gradients, and knows of no loss to put in eval mode.
     loss = robust(logits, labels, rows=rows) if torch.is_grad_enabled() else robust.plain(logits, labels)
-    if num_items_in_batch is None:
+    if num_items_in_batch is None or robust.adds_up:  # the trainer adds up what we give
         return loss
     # The trainer expects a sum over this rank's labels by the number of labels in all micro-batches of all ranks.
     # Ours is a mean over the ranks: the share of the labels that are in this micro-batch makes it that.
@@ -63,6 +69,20 @@ def compute_loss(
     if torch.is_grad_enabled():
         items = sum_over_ranks(items) / world_size()
     return loss * (items / num_items_in_batch)
+
+
+def check_unshifted(outputs: Any, logits: Tensor, labels: Tensor) -> None:
+    """A model of the next token has its labels shifted by its own loss. Without that it would learn to repeat a text.
+
+    Nothing but the kind of its outputs tells: the trainer does not show us the model.
+    """
+    kind = type(outputs).__name__
+    if "CausalLM" in kind and labels.shape == logits.shape[:-1]:
+        raise InputError(
+            f"The model gives {kind}: it predicts the next token, but the labels are not shifted, so that it would "
+            "learn to repeat its input. Pass trainer_loss(robust, shift_labels=True); or shift_labels=False, if your "
+            "labels are shifted already."
+        )
 
 
 def check_told(robust: RobustLoss, rows: Tensor | None) -> None:

@@ -20,6 +20,7 @@ SUM_TOLERANCE = 1e-3  # by which the probabilities of a row may miss 1
 def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArray]:
     """Predictions (M, N, k), with targets (N,) int64 for classes or (N, k) for real outputs, checked.
 
+    With integers that are all 0 or 1, one column is the probability of class 1; that of class 0 is put before it.
     Real outputs are brought to one width, the interquartile range of their targets, so that they weigh alike.
     """
     answers, given = to_numbers(predictions, "predictions").astype(np.float64), to_numbers(targets, "targets")
@@ -37,6 +38,9 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
         model, row = np.argwhere(~np.isfinite(answers))[0, :2]
         raise InputError(f"predictions[{model}, {row}] is not finite. Leave a model that has diverged out.")
     is_label = given.dtype.kind in "iub"
+    is_one_column = answers.shape[2:] in ((), (1,)) and given.shape[1:] in ((), (1,))
+    if is_label and is_one_column and given.min() >= 0 and given.max() <= 1:
+        answers, given = of_both_classes(answers.reshape(answers.shape[:2])), given.reshape(-1)
     if answers.ndim == 3 and given.ndim == 1 and is_label and answers.shape[2] > 1:
         check_probabilities(answers, given)
         return answers, given.astype(np.int64)
@@ -105,6 +109,19 @@ def check_probabilities(answers: Array, given: NDArray) -> None:
             f"predictions[{model}, {row}] are no probabilities: they must be at least 0 and add up to 1. "
             "Apply softmax to logits first."
         )
+
+
+def of_both_classes(chances: Array) -> Array:
+    """(M, N, 2) probabilities of class 0 and class 1, from those of class 1."""
+    off = np.argwhere((chances < -SUM_TOLERANCE) | (chances > 1 + SUM_TOLERANCE))
+    if len(off):
+        model, row = off[0]
+        raise InputError(
+            f"predictions[{model}, {row}] is {chances[model, row]:g}, but targets are integers 0 and 1, which are "
+            "classes, and one column must be the probability of class 1. Apply sigmoid to logits first; amounts must "
+            "be floats."
+        )
+    return np.stack([1 - chances, chances], axis=2)
 
 
 def read_weights(weights: ArrayLike | None, rows: int) -> Array:

@@ -67,9 +67,10 @@ def choose(
     """Rank M models by their predictions for N held-out rows, some of whose targets are wrong.
 
     ``predictions`` are (M, N) or (M, N, q) real outputs, or (M, N, C) probabilities where ``targets`` are integer
-    classes (N,). ``prefer="first"``: models come in the order of preference, and the first that is at most half a
-    standard error behind the winner is the best. ``prefer="baseline"``: that holds for model 0 alone, which is to be
-    left for good reason only. ``weights`` (N,) make some rows count more than others.
+    classes (N,); where these are all 0 or 1, also (M, N), of class 1. ``prefer="first"``: models come in the order of
+    preference, and the first that is at most half a standard error behind the winner is the best.
+    ``prefer="baseline"``: that holds for model 0 alone, which is to be left for good reason only. ``weights`` (N,)
+    make some rows count more than others.
     """
     answers, given = read_rows(predictions, targets)
     count, rows = answers.shape[:2]

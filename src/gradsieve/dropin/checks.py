@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gradsieve.arguments import argument
 from gradsieve.errors import InputError
 from gradsieve.scores.loss import Criterion, takes_reduction, unpack
 from gradsieve.scores.loss import check_criterion as is_loss
@@ -22,6 +23,15 @@ def refuse_batch(outputs: Any, targets: Any) -> None:
             what = "a single number" if isinstance(values, Tensor) else described(values)
             way = such_as(name, values)
             raise InputError(f"{name} is {what}, but must be a tensor whose first dimension is the rows{way}.")
+
+
+def refuse_elements(outputs: Tensor, targets: Tensor, error: IndexError) -> None:
+    """A criterion that looks for columns, where every output is a row of its own."""
+    given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
+    raise InputError(
+        f"criterion is given single {given} by {argument('unit', 'element')}, and fails: {error}. Pass one that gives "
+        f"a loss for each of them, without a mean over columns; or {argument('unit', 'row')}."
+    ) from error
 
 
 def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:

@@ -25,6 +25,7 @@ from gradsieve.dropin.checks import (
     check_row_numbers,
     check_weights,
     refuse_batch,
+    refuse_elements,
     row_numbers,
 )
 from gradsieve.dropin.judgement import Judgement, Value, judged_rows, same
@@ -180,7 +181,12 @@ class RobustLoss(Scheduled):
         classes = check_classes(targets) if self.balanced else None
         if self.is_closed(outputs, targets):
             return self.closed(outputs, targets)
-        return self.by_autograd(outputs, targets, classes)
+        try:
+            return self.by_autograd(outputs, targets, classes)
+        except IndexError as error:
+            if self.unit == "element" and outputs.dim() == 1:
+                refuse_elements(outputs, targets, error)
+            raise
 
     def by_autograd(self, outputs: Tensor, targets: Tensor, classes: Tensor | None) -> Tensor:
         """The criterion itself over what is kept."""

@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 from gradsieve.counts import KeptShare
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, sum_over_ranks, world_size
-from gradsieve.scores.loss import LABEL_LOSSES, Criterion, row_losses, unpack
-from gradsieve.scores.loss_gradient import loss_gradient_norm, norm_of_rows, ranks_as_loss
+from gradsieve.scores.loss import LABEL_LOSSES, Criterion, as_scores, row_losses, unpack
+from gradsieve.scores.loss_gradient import is_divergence, loss_gradient_norm, norm_of_rows, ranks_as_loss
 from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class, smallest_if_untied
 
@@ -52,7 +52,7 @@ def classes_second(criterion: Criterion, outputs: Tensor, targets: Tensor, class
 
 
 def as_elements(criterion: Criterion, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Every pixel, token or single output as a row of its own: (M, C) with (M,), or (M,) with (M,)."""
+    """Every pixel, token or single output as a row of its own: (M, C) with (M,) or (M, C), or (M,) with (M,)."""
     if has_labels(outputs, targets):
         return outputs.movedim(1, -1).flatten(0, -2), targets.flatten()
     if takes_probabilities(criterion, targets):
@@ -66,8 +66,9 @@ def has_labels(outputs: Tensor, targets: Tensor) -> bool:
 
 
 def takes_probabilities(criterion: Criterion, targets: Tensor) -> bool:
-    """Whether targets are probabilities of classes."""
-    return targets.is_floating_point() and unpack(criterion)[0] is F.cross_entropy
+    """Whether targets are probabilities of classes, or their logarithms."""
+    function = unpack(criterion)[0]
+    return targets.is_floating_point() and (function is F.cross_entropy or is_divergence(function))
 
 
 def check_batch(outputs: Tensor, targets: Tensor, class_dim: int) -> None:
@@ -109,7 +110,7 @@ def ranking(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor
     """What PRL(L) or SPL ranks the rows by."""
     outputs = outputs.detach()
     if score == "loss":
-        return Ranking(known_losses(criterion, outputs, targets))
+        return Ranking(as_scores(known_losses(criterion, outputs, targets)))
     values = loss_gradient_norm(criterion, outputs, targets).detach()
     if ranks_as_loss(criterion):
         return Ranking(values)
@@ -126,7 +127,7 @@ def known_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tens
 def ranking_of(score: Score, criterion: Criterion, losses: Tensor, gradient: Tensor) -> Ranking:
     """The same, where losses and gradients are at hand."""
     if score == "loss":
-        return Ranking(losses)
+        return Ranking(as_scores(losses))
     return Ranking(norm_of_rows(gradient), None if ranks_as_loss(criterion) else lambda: losses)
 
 

@@ -54,7 +54,8 @@ def line_up(
     def rows(drops: bool) -> Rows:
         return Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(drops)))
 
-    electors = electorate(len(inputs), plan.seed).renumbered(canonical_order(inputs, targets_at(True)))
+    order = canonical_order(inputs, targets_at(True), weights)
+    electors = electorate(len(inputs), plan.seed).renumbered(order)
 
     def start(rate: float, part: Part) -> Runner:
         at_rate = replace(plan, drop_rate=rate)

@@ -76,7 +76,7 @@ def fit_networks(
 ) -> Fitted:
     """Fit the networks of the plan's method to scaled rows. The order of the rows makes no difference."""
     rows = Rows(torch.from_numpy(inputs), torch.from_numpy(targets))
-    order = canonical_order(inputs, targets)
+    order = canonical_order(inputs, targets, weights)
     trainer = make_trainer(plan, rows, order, make_network, weights)
     method, networks, device = trainer.method, trainer.networks, trainer.feed.device
     with reproducible(plan.seed, device):

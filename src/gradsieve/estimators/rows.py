@@ -16,13 +16,15 @@ STEPS = 16  # an epoch of a small set has about so many
 COPIES = 10  # whole weights mean copies up to so many rows in an epoch for each row of the set
 
 
-def canonical_order(inputs: NDArray, targets: NDArray) -> Tensor:
+def canonical_order(inputs: NDArray, targets: NDArray, weights: NDArray | None = None) -> Tensor:
     """The rows sorted by their content: a shuffled table then gives the same network, bit for bit.
 
-    It also makes a row of weight 2 the same as two rows, wherever in the table the second one stands.
+    It also makes a row of weight 2 the same as two rows, wherever in the table the second one stands. Rows that differ
+    in their ``weights`` alone stand by these: which of them comes first may matter, as they are not visited alike.
     """
     rows = len(inputs)
-    content = np.concatenate([as_bytes(inputs.reshape(rows, -1)), as_bytes(targets.reshape(rows, -1))], axis=1)
+    parts = [inputs, targets, *([] if weights is None else [np.asarray(weights, dtype=np.float64)])]
+    content = np.concatenate([as_bytes(part.reshape(rows, -1)) for part in parts], axis=1)
     keys = np.ascontiguousarray(content).view(np.dtype((np.void, content.shape[1]))).ravel()
     return torch.from_numpy(np.argsort(keys, kind="stable"))
 

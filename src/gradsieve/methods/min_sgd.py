@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradsieve import ranks
 from gradsieve.method import Count, Method, Passes, Scores
+from gradsieve.scores.loss import as_scores
 from gradsieve.selection import keep_first
 
 
@@ -25,7 +26,7 @@ class MinSGD(Method):
     drops_rows: ClassVar[bool] = True
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Scores:
-        return Scores(self.losses(outputs, targets))
+        return Scores(as_scores(self.losses(outputs, targets)))
 
     def drops(self, drop_rate: float, rows: int) -> bool:
         return rows > 1  # whatever the rate

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from gradsieve.method import Method, Scores, Selection
+from gradsieve.scores.loss import as_scores
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class SPL(Method):
     drops_rows: ClassVar[bool] = True
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Scores:
-        return Scores(self.losses(outputs, targets))
+        return Scores(as_scores(self.losses(outputs, targets)))
 
     def epoch_rows(
         self,

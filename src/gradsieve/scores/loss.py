@@ -59,7 +59,7 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     check_rows(function, outputs, targets)
     outputs, targets = widened(outputs), widened(targets)
     try:
-        elements = per_element(function)(outputs, targets, **options)
+        elements = per_element(function)(outputs, targets, **widened_options(options))
     except (IndexError, RuntimeError) as error:
         name_wrong_label(error, function, outputs, targets, options)
         raise
@@ -76,9 +76,19 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     return elements.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
 
 
+def as_scores(losses: Tensor) -> Tensor:
+    """Losses as rows are ranked by them: one that falls without end is as broken as NaN, not the smallest of all."""
+    return losses.nan_to_num(nan=torch.nan, posinf=torch.inf, neginf=torch.nan)
+
+
 def widened(values: Tensor) -> Tensor:
     """``values`` out of half precision: a loss needs more digits than the layers before it."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def widened_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a loss whose outputs are ``widened``: torch wants the weights of classes in their precision."""
+    return {name: widened(value) if isinstance(value, Tensor) else value for name, value in options.items()}
 
 
 def unpack(criterion: Criterion) -> tuple[Criterion, dict[str, Any]]:

@@ -16,7 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradsieve.scores.loss import Criterion, check_rows, labelled, name_wrong_label, row_losses, unpack, widened
+from gradsieve.scores.loss import (
+    Criterion,
+    check_rows,
+    labelled,
+    name_wrong_label,
+    row_losses,
+    unpack,
+    widened,
+    widened_options,
+)
 from gradsieve.tracing import is_traced
 
 FEW_CLASSES = 32  # below it torch's softmax over classes side by side takes its slow way on a CPU
@@ -47,9 +56,15 @@ def of_logits(criterion: Criterion) -> Criterion:
     function, options = unpack(criterion)
     if function is F.nll_loss:
         return partial(F.cross_entropy, **options)
-    if function is F.kl_div or type(function) is nn.KLDivLoss:
+    if is_divergence(function):
         return partial(divergence, is_log=options.get("log_target", getattr(function, "log_target", False)))
     return criterion
+
+
+def is_divergence(function: Criterion) -> bool:
+    """Whether it is the Kullback-Leibler divergence, whose outputs are log-probabilities and whose targets are too,
+    or probabilities."""
+    return function is F.kl_div or type(function) is nn.KLDivLoss
 
 
 def divergence(outputs: Tensor, targets: Tensor, is_log: bool) -> Tensor:
@@ -71,7 +86,7 @@ def loss_gradient(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Ten
     if form is None:
         return by_autograd(criterion, outputs, targets)
     try:
-        return form(outputs, targets, **options)
+        return form(outputs, targets, **widened_options(options))
     except (IndexError, RuntimeError) as error:
         name_wrong_label(error, function, outputs, targets, options)
         raise

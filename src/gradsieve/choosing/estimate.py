@@ -22,7 +22,8 @@ SURENESS = 6  # the power of a row's lead of the first class over the second: it
 def estimate_rate(predictions: ArrayLike, targets: ArrayLike, *, weights: ArrayLike | None = None) -> float:
     """The share of held-out rows whose target a good model finds wrong.
 
-    ``predictions`` are one model's: outputs (N,) or (N, q), or probabilities (N, C) with integer classes (N,).
+    ``predictions`` are one model's: outputs (N,) or (N, q), or probabilities (N, C) with integer classes (N,), which
+    may be (N,), of class 1, where these are all 0 or 1.
     Classes: how often the model disagrees with the label, the rows of which it is sure counting far more, since there
     it is hardly ever wrong itself. Real outputs: how many residuals are larger than three times what the smallest ones
     let expect of honest rows.

@@ -31,9 +31,8 @@ from gradsieve.data.validate import check_count
 from gradsieve.errors import InputError
 from gradsieve.training.repeatable import reproducible
 
-Answer = Callable[
-    [Tensor], Any
-]  # row numbers (n,) -> probabilities (n, classes), of class 1 (n,), or outputs (n,) or (n, q)
+# Row numbers (n,) -> probabilities (n, classes), those of class 1 (n,), or outputs (n,) or (n, q).
+Answer = Callable[[Tensor], Any]
 Loop = Callable[[float, Tensor], Iterator[Answer]]  # a rate, and the numbers of the rows to train on
 
 

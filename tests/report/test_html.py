@@ -355,6 +355,20 @@ def test_data_that_is_gone_leaves_a_report_without_rows(made, tmp_path):
     assert notes[0].startswith("table: the rows themselves are not shown: ")
 
 
+def test_data_that_has_changed_is_not_shown_as_the_rows_of_a_run(made):
+    weather = made.folder / "weather.csv"
+    before, notes = weather.read_text(), []
+    header, *rows = before.splitlines(keepends=True)
+    try:
+        weather.write_text("".join([header, *sorted(rows)]))
+        (subject,) = read_subjects([made.folder / "runs" / "table"], note=notes.append)
+    finally:
+        weather.write_text(before)
+    assert subject.targets is None
+    assert not subject.shown.cells
+    assert "the data has changed since" in notes[0]
+
+
 def test_the_place_of_the_data_stays_private(made):
     assert str(made.folder) not in page(made.subjects)
 
@@ -438,7 +452,7 @@ def test_the_cells_of_a_table_are_those_of_the_rows_that_were_trained_on(made):
     source = read_source({"data": "table", "data_dir": place, "data_options": options, "corruption": "none"})
     rows = source.show(range(len(source.targets))).cells
     cells = torch.tensor([[float(rows[row][name]) for name in ("wet", "dry", "cold")] for row in rows])
-    assert torch.allclose(standardise(cells.double(), cells.double())[0], source.inputs, atol=1e-5)
+    assert torch.allclose(standardise(cells.double(), cells.double())[0], source.rows.inputs, atol=1e-5)
     lines = (made.folder / "weather.csv").read_text().splitlines()
     assert lines[int(rows[7][LINE]) - 1].startswith(",".join(rows[7][name] for name in ("wet", "dry", "cold")))
 

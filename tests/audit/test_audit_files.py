@@ -344,6 +344,35 @@ def test_no_copy_is_made_where_most_rows_are_flagged(homes, priced, tmp_path):
     assert not (tmp_path / "c.csv").exists()
 
 
+def test_no_copy_is_made_of_a_file_whose_rows_have_moved(homes, priced, tmp_path):
+    """A flag belongs to a row, which stands elsewhere in a file that was sorted, cut or prolonged."""
+    header, *lines = homes.read_text().splitlines(keepends=True)
+    changes = {
+        "sorted": (sorted(lines), r"line \d+: the target price is not what was audited"),
+        "emptied": ([*lines[:9], lines[7], *lines[10:]], "line 11: the target price is not what was audited"),
+        "prolonged": ([*lines, lines[0]], "line 302: the target price is not what was audited"),
+        "cut": (lines[:280], "has 280 rows, from 1, but the audit knows a row 300"),
+    }
+    for name, (now, said) in changes.items():
+        source = tmp_path / f"{name}.csv"
+        source.write_text(header + "".join(now))
+        with pytest.raises(InputError, match=said):
+            clean_file(priced, source, tmp_path / "c.csv", "price", repair=True)
+    assert not (tmp_path / "c.csv").exists()
+
+
+def test_codes_are_recognised_as_they_are_written(tmp_path):
+    random = np.random.default_rng(0)
+    x = random.normal(size=120)
+    rows = [[f"{value:.3f}", "01" if value > 0 else "1"] for value in x]
+    source = write(tmp_path / "codes.csv", ["x", "code"], rows)
+    audit = audit_file(source, "code", categorical="code", epochs=2)
+    clean_file(audit, source, tmp_path / "c.csv", "code")
+    rows[5][1] = "01" if rows[5][1] == "1" else "1"
+    with pytest.raises(InputError, match="line 7: the target code is not what was audited"):
+        clean_file(audit, write(source, ["x", "code"], rows), tmp_path / "d.csv", "code")
+
+
 def test_repaired_cells_are_written_as_their_column_is(homes, priced, tmp_path):
     clean_file(priced, homes, tmp_path / "good.csv", "price", repair=True)
     before, after = read(homes), read(tmp_path / "good.csv")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from gradsieve.audit.file import audit_file
 from gradsieve.audit.run import audit_run
 from gradsieve.audit.writing import write_audit
 from gradsieve.data.landmarks import draw_faces
@@ -173,7 +174,9 @@ def test_damaged_files_are_one_error(made, tmp_path, name, content):
         read_subjects([tmp_path])
 
 
-@pytest.mark.parametrize("summary", ["[]", '{"classes": [1]}', '{"classes": [{"name": "a"}]}', '{"kinds": [1]}', "{"])
+@pytest.mark.parametrize(
+    "summary", ["[]", '{"classes": [1]}', '{"classes": [{"name": "a"}]}', '{"kinds": [1]}', '{"target": 1}', "{"]
+)
 def test_a_damaged_audit_is_one_error(hostile_audit, tmp_path, summary):
     write_audit(hostile_audit, tmp_path)
     (tmp_path / "audit.json").write_text(summary)
@@ -470,6 +473,24 @@ def test_an_audit_of_a_file_shows_the_cells_of_the_file_that_is_given(tmp_path, 
         read_subjects([tmp_path / "audit"], sources=[table])
     with pytest.raises(InputError, match=r"There is no "):
         read_subjects([tmp_path / "audit"], sources=[tmp_path / "absent.csv"])
+
+
+@pytest.mark.parametrize("targets", [("price",), ("=price", "rent"), ("town",)])
+def test_cells_of_a_file_that_has_changed_are_not_shown(tmp_path, targets):
+    source, random = tmp_path / "homes.csv", np.random.default_rng(0)
+    header = ["size", "price", "=price", "rent", "town"]
+    lines = [
+        f"{size:.2f},{3 * size:.3f},{2 * size:.3f},{size / 7:.3f},{'=Rome' if size > 50 else 'Oslo'}\n"
+        for size in random.uniform(20, 90, 60)
+    ]
+    source.write_text(",".join(header) + "\n" + "".join(lines))
+    audit = audit_file(source, targets, ignore=[name for name in header[1:] if name not in targets], epochs=2)
+    write_audit(audit, tmp_path / "audit")
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[source])
+    assert len(subject.shown.cells) == 50
+    source.write_text(",".join(header) + "\n" + "".join(sorted(lines)))
+    with pytest.raises(InputError, match=rf"line \d+: the target {targets[0]} is not what was audited: the file has"):
+        read_subjects([tmp_path / "audit"], sources=[source])
 
 
 def test_an_audit_of_images_shows_those_of_the_folder_that_is_given_and_no_others(tmp_path, pets):

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from gradsieve.audit.source import require_audited
+from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
-from gradsieve.report.findings import Findings
+from gradsieve.report.findings import Findings, given_targets
 from gradsieve.report.source_rows import LINE, ShownRows
 from gradsieve.report.thumbnails import SIDE, data_uri
 from gradsieve.tables.reading import read_frame
@@ -20,6 +22,10 @@ def show_file(source: Path, findings: Findings) -> ShownRows:
     rows = [row for row in findings.columns["row"] if isinstance(row, int)]
     if source.is_dir():
         return ShownRows(pictures=file_pictures(source, rows, findings.columns.get("file", ())))
+    targets = findings.summary.get("target")
+    if findings.file is not None and targets:  # an audit from before does not know its columns
+        task: Task = "classification" if findings.summary.get("task") == "classification" else "regression"
+        require_audited(source, targets, task, *given_targets(findings.file, task, len(targets)))
     return ShownRows(cells=file_cells(source, rows, findings.summary))
 
 

@@ -392,6 +392,30 @@ def test_a_small_table_is_audited_with_a_warning(gradsieve, homes, tmp_path):
     assert "19 rows are few" in json.loads((tmp_path / "a" / "audit.json").read_text())["warnings"][0]
 
 
+@pytest.mark.parametrize("spelling", [(False, True), ("False", "True"), ("false", "true"), ("0", "1")])
+def test_repaired_flags_are_written_as_their_column_is(tmp_path, spelling):
+    """One is to be false, one true; the last is expected beyond true, which is as true as it was."""
+    x, flags = np.arange(12) / 2, np.arange(12) % 2
+    columns = {"x": x.tolist(), "y": (3 * x).tolist(), "flag": [spelling[flag] for flag in flags]}
+    if isinstance(spelling[0], bool):
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        source, copy = tmp_path / "a.parquet", tmp_path / "b.parquet"
+        pq.write_table(pa.table(columns), source)
+    else:
+        source, copy = write(tmp_path / "a.csv", columns, zip(*columns.values(), strict=True)), tmp_path / "b.csv"
+    audit = audit_file(source, ["y", "flag"], epochs=1)
+    suggested, flagged = audit.given.copy(), np.isin(np.arange(12), [1, 2, 3])
+    suggested[flagged, 1] = 0.2, 0.9, 1.8
+    off, kind = flagged[:, None] & [False, True], np.full(12, "random", dtype=object)
+    audit = replace(audit, flagged=flagged, suggested=suggested, off=off, kind=kind)
+    is_number = spelling[0] == "0"
+    assert clean_file(audit, source, copy, ["y", "flag"], repair=True) == (3 if is_number else 2)
+    cells = read(copy) if copy.suffix == ".csv" else pq.read_table(copy).to_pylist()
+    beyond = "2" if is_number else spelling[1]
+    expected = [spelling[0], spelling[0], spelling[1], beyond, *columns["flag"][4:]]
+    assert [row["flag"] for row in cells] == expected
+
+
 def test_rows_may_have_names_of_their_own(gradsieve, tmp_path):
     """Codes that would tell the target by their order are no input, and stand beside the rows as they are written."""
     source, *_ = gapped(tmp_path / "homes.csv", np.random.default_rng(0), rows=120)

@@ -19,8 +19,9 @@ from gradsieve.audit.source import require_audited
 from gradsieve.audit.writing import new_file
 from gradsieve.data.table import Table, read_csv
 from gradsieve.errors import InputError
-from gradsieve.tables.frame import as_names
+from gradsieve.tables.frame import FLAGS, as_names
 
+HALF = 0.5  # from here on, a number is true
 Copy = Callable[[Audit, Path, Path, Sequence[str], bool], int]  # how many rows it changes
 
 
@@ -122,10 +123,19 @@ def new_cells(audit: Audit, columns: Sequence[Sequence[Any]]) -> list[dict[int, 
     changed: list[dict[int, Any]] = []
     flagged = places[audit.flagged].tolist()
     for cells, given, own in zip(columns, audit.given.T, mended(audit).T, strict=True):
-        rows = zip(flagged, own.tolist(), given[audit.flagged].tolist(), strict=True)
         digits = decimals(given)
-        changed.append({row: type(cells[row])(written(new, digits)) for row, new, old in rows if new != old})
+        rows = zip(flagged, own.tolist(), given[audit.flagged].tolist(), strict=True)
+        new_of = {row: like(cells[row], new, digits) for row, new, old in rows if new != old}
+        changed.append({row: cell for row, cell in new_of.items() if cell != cells[row]})  # 2 is no more true than 1
     return changed
+
+
+def like(cell: Any, number: float, digits: int | None) -> Any:
+    """A number as the cell that it replaces is: of its type, or true or false in its spelling."""
+    if isinstance(cell, bool):
+        return number >= HALF
+    flags = next((flags for flags in FLAGS if isinstance(cell, str) and cell.strip() in flags), None)
+    return flags[number >= HALF] if flags else type(cell)(written(number, digits))
 
 
 def written(number: float, digits: int | None) -> str:

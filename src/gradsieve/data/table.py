@@ -22,8 +22,9 @@ from gradsieve.seeds import generator
 
 LAYOUT = "one .csv file with a header; or give the file itself"
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing among numbers, in any case
-MISSING_WORDS = MISSING - {"none"}  # and among words: none, minor, major
+MISSING_WORDS = {"", "na", "n/a", "nan", "null", "?"}  # cells that hold nothing among words, in any case
+MISSING = MISSING_WORDS | {"none", "-", "--", "\u2013", "\u2014", "#n/a", "<na>"}  # and among numbers, dashes too
+MINUS = "\u2212"  # as typeset numbers have it
 EXACT = 2.0**53  # from here on, whole numbers that differ may be the same float64
 OTHER_MARKS = {"semicolons": ";", "tabs": "\t"}  # between columns, in files that are not comma-separated
 
@@ -200,7 +201,7 @@ def _label(cell: str) -> str:
 
 def finite_number(cell: str) -> float | None:
     """What a cell says as a number, if it is one. 1_2 and digits of other scripts are numbers to Python alone."""
-    text = cell.strip()
+    text = cell.strip().replace(MINUS, "-")
     if "_" in text or not text.isascii():
         return None
     try:

@@ -475,6 +475,25 @@ def test_an_audit_of_a_file_shows_the_cells_of_the_file_that_is_given(tmp_path, 
         read_subjects([tmp_path / "audit"], sources=[tmp_path / "absent.csv"])
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_cells_of_a_file_are_shown_as_they_are_written(tmp_path, pets, suffix):
+    """Order numbers keep their digits, codes their zeros, and dates and flags are no numbers to whoever reads."""
+    written = {"order": "40123456789280", "code": "00700", "when": "2024-02-10", "paid": "true", "price": "12.50"}
+    source = tmp_path / f"pets{suffix}"
+    if suffix == ".csv":
+        source.write_text("\n".join([",".join(written), *[",".join(written.values())] * 30]))
+    else:
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        kinds = {"order": pa.int64(), "when": pa.date32(), "paid": pa.bool_(), "price": pa.decimal128(6, 2)}
+        columns = {name: pa.array([cell] * 30).cast(kinds.get(name, pa.string())) for name, cell in written.items()}
+        pq.write_table(pa.table(columns), source, row_group_size=7)
+    write_audit(replace(pets, run=source.name), tmp_path / "audit")
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[source])
+    assert len(subject.shown.cells) == 30
+    shown = [{name: cell for name, cell in cells.items() if name != LINE} for cells in subject.shown.cells.values()]
+    assert shown == [written] * 30
+
+
 @pytest.mark.parametrize("targets", [("price",), ("=price", "rent"), ("town",)])
 def test_cells_of_a_file_that_has_changed_are_not_shown(tmp_path, targets):
     source, random = tmp_path / "homes.csv", np.random.default_rng(0)

@@ -44,6 +44,11 @@ def argument(name: str, value: Any = None) -> str:
     return shlex.join([flag, str(value)])
 
 
+def is_offered(name: str) -> bool:
+    """Whether whoever called can give an argument: Python can, and a command that has an option for it."""
+    return not flags() or name in flags()
+
+
 def pair(option: str, value: Any) -> str:
     """One of the options of a method, model or data set as a flag takes it: name=value."""
     return f"{option}={value if isinstance(value, str) else json.dumps(value)}"
@@ -57,5 +62,5 @@ def elsewhere(first: str = "", *, what: str = "folder", name: str = "out") -> st
 
 def again() -> str:
     """The way out once the cause is mended; a command that resumes nothing is not told how."""
-    resumes = not flags() or "resume" in flags()
-    return "try again" + (f" (a run or a streamed fit goes on with {argument('resume', True)})" if resumes else "")
+    how = f" (a run or a streamed fit goes on with {argument('resume', True)})" if is_offered("resume") else ""
+    return f"try again{how}"

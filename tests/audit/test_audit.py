@@ -1,5 +1,6 @@
 """An audit of real digits and of a table: it finds the wrong rows, suggests the right ones, and cleans the data."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -130,6 +131,27 @@ def test_an_audit_of_a_run_is_of_what_the_run_saw(tmp_path):
     assert roc_auc_score(setting.is_corrupted.numpy(), audit.suspicion) > 0.95
     assert audit.run == "run"
     assert audit.names == tuple(str(number) for number in range(10))
+
+
+def test_rows_that_have_moved_since_the_training_are_not_audited(tmp_path):
+    """Scores of the rows as they were would be said of the rows as they are."""
+    file = tmp_path / "rows.csv"
+    random = np.random.default_rng(0)
+    lines = [f"{value:.3f},{'no' if value < 0 else 'yes'}\n" for value in random.normal(size=60)]
+    file.write_text("a,b\n" + "".join(lines))
+    run = make_run("table", "prl-l", epochs=1, data_dir=str(file), data_options={"task": "classification"})
+    train(run, tmp_path / "run")
+    before = audit_run(tmp_path / "run")
+    for now, counted in ((sorted(lines), ""), (lines[:50], r" \(40 rows, it was trained on 48\)")):
+        file.write_text("a,b\n" + "".join(now))
+        with pytest.raises(RunFolderError, match=rf"trained on other rows{counted}: the data has changed since"):
+            audit_run(tmp_path / "run")
+    # A result that was written before rows had a sum is audited as long as there are as many.
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    del result["data_sha256"]
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    file.write_text("a,b\n" + "".join(sorted(lines)))
+    assert len(audit_run(tmp_path / "run")) == len(before)
 
 
 def test_two_networks_answer_together(tmp_path):

@@ -344,6 +344,35 @@ def test_no_copy_is_made_where_most_rows_are_flagged(homes, priced, tmp_path):
     assert not (tmp_path / "c.csv").exists()
 
 
+def test_no_copy_is_made_of_a_file_whose_rows_have_moved(homes, priced, tmp_path):
+    """A flag belongs to a row, which stands elsewhere in a file that was sorted, cut or prolonged."""
+    header, *lines = homes.read_text().splitlines(keepends=True)
+    changes = {
+        "sorted": (sorted(lines), r"line \d+: the target price is not what was audited"),
+        "emptied": ([*lines[:9], lines[7], *lines[10:]], "line 11: the target price is not what was audited"),
+        "prolonged": ([*lines, lines[0]], "line 302: the target price is not what was audited"),
+        "cut": (lines[:280], "has 280 rows, from 1, but the audit knows a row 300"),
+    }
+    for name, (now, said) in changes.items():
+        source = tmp_path / f"{name}.csv"
+        source.write_text(header + "".join(now))
+        with pytest.raises(InputError, match=said):
+            clean_file(priced, source, tmp_path / "c.csv", "price", repair=True)
+    assert not (tmp_path / "c.csv").exists()
+
+
+def test_codes_are_recognised_as_they_are_written(tmp_path):
+    random = np.random.default_rng(0)
+    x = random.normal(size=120)
+    rows = [[f"{value:.3f}", "01" if value > 0 else "1"] for value in x]
+    source = write(tmp_path / "codes.csv", ["x", "code"], rows)
+    audit = audit_file(source, "code", categorical="code", epochs=2)
+    clean_file(audit, source, tmp_path / "c.csv", "code")
+    rows[5][1] = "01" if rows[5][1] == "1" else "1"
+    with pytest.raises(InputError, match="line 7: the target code is not what was audited"):
+        clean_file(audit, write(source, ["x", "code"], rows), tmp_path / "d.csv", "code")
+
+
 def test_repaired_cells_are_written_as_their_column_is(homes, priced, tmp_path):
     clean_file(priced, homes, tmp_path / "good.csv", "price", repair=True)
     before, after = read(homes), read(tmp_path / "good.csv")
@@ -361,6 +390,30 @@ def test_a_small_table_is_audited_with_a_warning(gradsieve, homes, tmp_path):
     done = gradsieve("audit", small, "--target", "price", "--ignore", "kind", "--out", tmp_path / "a", "--epochs", 5)
     assert "19 rows are few to tell right from wrong by" in " ".join(done.out.split())
     assert "19 rows are few" in json.loads((tmp_path / "a" / "audit.json").read_text())["warnings"][0]
+
+
+@pytest.mark.parametrize("spelling", [(False, True), ("False", "True"), ("false", "true"), ("0", "1")])
+def test_repaired_flags_are_written_as_their_column_is(tmp_path, spelling):
+    """One is to be false, one true; the last is expected beyond true, which is as true as it was."""
+    x, flags = np.arange(12) / 2, np.arange(12) % 2
+    columns = {"x": x.tolist(), "y": (3 * x).tolist(), "flag": [spelling[flag] for flag in flags]}
+    if isinstance(spelling[0], bool):
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        source, copy = tmp_path / "a.parquet", tmp_path / "b.parquet"
+        pq.write_table(pa.table(columns), source)
+    else:
+        source, copy = write(tmp_path / "a.csv", columns, zip(*columns.values(), strict=True)), tmp_path / "b.csv"
+    audit = audit_file(source, ["y", "flag"], epochs=1)
+    suggested, flagged = audit.given.copy(), np.isin(np.arange(12), [1, 2, 3])
+    suggested[flagged, 1] = 0.2, 0.9, 1.8
+    off, kind = flagged[:, None] & [False, True], np.full(12, "random", dtype=object)
+    audit = replace(audit, flagged=flagged, suggested=suggested, off=off, kind=kind)
+    is_number = spelling[0] == "0"
+    assert clean_file(audit, source, copy, ["y", "flag"], repair=True) == (3 if is_number else 2)
+    cells = read(copy) if copy.suffix == ".csv" else pq.read_table(copy).to_pylist()
+    beyond = "2" if is_number else spelling[1]
+    expected = [spelling[0], spelling[0], spelling[1], beyond, *columns["flag"][4:]]
+    assert [row["flag"] for row in cells] == expected
 
 
 def test_rows_may_have_names_of_their_own(gradsieve, tmp_path):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 import torch
 
+from gradsieve.arguments import spelled
 from gradsieve.data import DATASETS
 from gradsieve.data.validate import validate
 from gradsieve.errors import InputError
@@ -84,6 +86,29 @@ def test_a_cell_that_is_no_number_is_named_by_line_and_column(tmp_path):
             DATASETS["table"](tmp_path / "bad.csv", target="price", ignore="kind")
     with pytest.raises(InputError, match=r"line 2, column kind: 'no'.*data_options=\{'ignore': 'kind'\}"):
         DATASETS["table"](path, target="price")
+
+
+def test_the_way_out_is_one_that_whoever_called_has(tmp_path):
+    """A command without options of the data is not told to give one, and a target is never to be left out."""
+    path = write(tmp_path / "t.csv")
+    faults = [
+        ({}, r"Correct the row(, or take its words for classes by (.*task.*classification.*))?\.$"),
+        ({"target": "price"}, r"Correct the row, or leave the column out( by (.*ignore.*kind.*))?\.$"),
+        (
+            {"target": "price", "task": "classification", "ignore": "kind"},
+            r"Choose another target(, or take it for an amount by (.*))?\.$",
+        ),
+    ]
+    for options, says in faults:
+        told = []
+        for flags in ({}, {"data_options": "--data-option"}, {"rows": "--rows"}):
+            with spelled(flags), pytest.raises(InputError) as error:
+                DATASETS["table"](path, **options)
+            told.append(re.search(says, str(error.value)).groups()[-1])
+        in_python, in_a_command, without = told
+        assert in_python.startswith("data_options={")
+        assert in_a_command.startswith("--data-option ")
+        assert without is None
 
 
 def test_a_class_that_is_missing_is_named(tmp_path):

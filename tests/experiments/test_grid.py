@@ -131,6 +131,7 @@ def test_a_row_on_data_for_both_tasks_goes_to_the_table_that_it_suits():
         ("table1", "table-linadv-30"),
         ("table2", "table-sym-40"),
     ]
+    assert [cell.run.data_options for cell in cells] == [{}, {"task": "classification"}]  # amounts are its own way
 
 
 def test_curves_are_of_the_tables_that_have_the_row_or_the_method():

@@ -357,6 +357,19 @@ def test_missing_data_and_options_are_found_before_the_first_run(tmp_path):
 # Shown.
 
 
+def test_a_table_of_words_serves_the_tables_of_classes(tmp_path):
+    file = tmp_path / "things.csv"
+    file.write_text("a,b,kind\n" + "".join(f"{row},{row % 7},{('low', 'high')[row // 20]}\n" for row in range(40)))
+    scope = Scope(
+        ("sym-30",), data="table", data_dir=str(file), methods=("standard",), seeds=(1,), epochs=2, device="cpu"
+    )
+    records, failures = reproduce.reproduce("table2", scope, tmp_path / "grid", show=False)
+    assert not failures
+    (record,) = records["table2"]
+    assert record["row"] == "table-sym-30"
+    assert "--data-option task=classification" in record["command"]
+
+
 def test_the_live_table_shows_what_is_at_work_and_what_has_ended(tmp_path):
     console_module = pytest.importorskip("rich.console")
     cells = reproduce.plan("table2", DIGITS, tmp_path)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from gradsieve.audit.file import audit_file
 from gradsieve.audit.run import audit_run
 from gradsieve.audit.writing import write_audit
 from gradsieve.data.landmarks import draw_faces
@@ -173,7 +174,9 @@ def test_damaged_files_are_one_error(made, tmp_path, name, content):
         read_subjects([tmp_path])
 
 
-@pytest.mark.parametrize("summary", ["[]", '{"classes": [1]}', '{"classes": [{"name": "a"}]}', '{"kinds": [1]}', "{"])
+@pytest.mark.parametrize(
+    "summary", ["[]", '{"classes": [1]}', '{"classes": [{"name": "a"}]}', '{"kinds": [1]}', '{"target": 1}', "{"]
+)
 def test_a_damaged_audit_is_one_error(hostile_audit, tmp_path, summary):
     write_audit(hostile_audit, tmp_path)
     (tmp_path / "audit.json").write_text(summary)
@@ -355,6 +358,20 @@ def test_data_that_is_gone_leaves_a_report_without_rows(made, tmp_path):
     assert notes[0].startswith("table: the rows themselves are not shown: ")
 
 
+def test_data_that_has_changed_is_not_shown_as_the_rows_of_a_run(made):
+    weather = made.folder / "weather.csv"
+    before, notes = weather.read_text(), []
+    header, *rows = before.splitlines(keepends=True)
+    try:
+        weather.write_text("".join([header, *sorted(rows)]))
+        (subject,) = read_subjects([made.folder / "runs" / "table"], note=notes.append)
+    finally:
+        weather.write_text(before)
+    assert subject.targets is None
+    assert not subject.shown.cells
+    assert "the data has changed since" in notes[0]
+
+
 def test_the_place_of_the_data_stays_private(made):
     assert str(made.folder) not in page(made.subjects)
 
@@ -438,7 +455,7 @@ def test_the_cells_of_a_table_are_those_of_the_rows_that_were_trained_on(made):
     source = read_source({"data": "table", "data_dir": place, "data_options": options, "corruption": "none"})
     rows = source.show(range(len(source.targets))).cells
     cells = torch.tensor([[float(rows[row][name]) for name in ("wet", "dry", "cold")] for row in rows])
-    assert torch.allclose(standardise(cells.double(), cells.double())[0], source.inputs, atol=1e-5)
+    assert torch.allclose(standardise(cells.double(), cells.double())[0], source.rows.inputs, atol=1e-5)
     lines = (made.folder / "weather.csv").read_text().splitlines()
     assert lines[int(rows[7][LINE]) - 1].startswith(",".join(rows[7][name] for name in ("wet", "dry", "cold")))
 
@@ -456,6 +473,43 @@ def test_an_audit_of_a_file_shows_the_cells_of_the_file_that_is_given(tmp_path, 
         read_subjects([tmp_path / "audit"], sources=[table])
     with pytest.raises(InputError, match=r"There is no "):
         read_subjects([tmp_path / "audit"], sources=[tmp_path / "absent.csv"])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_cells_of_a_file_are_shown_as_they_are_written(tmp_path, pets, suffix):
+    """Order numbers keep their digits, codes their zeros, and dates and flags are no numbers to whoever reads."""
+    written = {"order": "40123456789280", "code": "00700", "when": "2024-02-10", "paid": "true", "price": "12.50"}
+    source = tmp_path / f"pets{suffix}"
+    if suffix == ".csv":
+        source.write_text("\n".join([",".join(written), *[",".join(written.values())] * 30]))
+    else:
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        kinds = {"order": pa.int64(), "when": pa.date32(), "paid": pa.bool_(), "price": pa.decimal128(6, 2)}
+        columns = {name: pa.array([cell] * 30).cast(kinds.get(name, pa.string())) for name, cell in written.items()}
+        pq.write_table(pa.table(columns), source, row_group_size=7)
+    write_audit(replace(pets, run=source.name), tmp_path / "audit")
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[source])
+    assert len(subject.shown.cells) == 30
+    shown = [{name: cell for name, cell in cells.items() if name != LINE} for cells in subject.shown.cells.values()]
+    assert shown == [written] * 30
+
+
+@pytest.mark.parametrize("targets", [("price",), ("=price", "rent"), ("town",)])
+def test_cells_of_a_file_that_has_changed_are_not_shown(tmp_path, targets):
+    source, random = tmp_path / "homes.csv", np.random.default_rng(0)
+    header = ["size", "price", "=price", "rent", "town"]
+    lines = [
+        f"{size:.2f},{3 * size:.3f},{2 * size:.3f},{size / 7:.3f},{'=Rome' if size > 50 else 'Oslo'}\n"
+        for size in random.uniform(20, 90, 60)
+    ]
+    source.write_text(",".join(header) + "\n" + "".join(lines))
+    audit = audit_file(source, targets, ignore=[name for name in header[1:] if name not in targets], epochs=2)
+    write_audit(audit, tmp_path / "audit")
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[source])
+    assert len(subject.shown.cells) == 50
+    source.write_text(",".join(header) + "\n" + "".join(sorted(lines)))
+    with pytest.raises(InputError, match=rf"line \d+: the target {targets[0]} is not what was audited: the file has"):
+        read_subjects([tmp_path / "audit"], sources=[source])
 
 
 def test_an_audit_of_images_shows_those_of_the_folder_that_is_given_and_no_others(tmp_path, pets):

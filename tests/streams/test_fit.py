@@ -448,6 +448,8 @@ def test_a_damaged_state_is_an_error_that_says_how_to_go_on(shards, tmp_path):
         ({"task": "ranking"}, "no task 'ranking'"),
         ({"batch_size": 0}, "batch_size"),
         ({"target": "town", "ignore": [], "task": "regression"}, "column town"),
+        ({"method": "spl", "method_options": {"level": "data"}}, "SPL looks at all rows at once"),
+        ({"target": "kind", "method": "spl", "method_options": {"level": "data"}, "ignore": []}, "SPL looks at all"),
     ],
 )
 def test_refused_before_anything_is_written(shards, tmp_path, changes, says):

@@ -20,13 +20,26 @@ def test_what_python_alone_reads_as_a_number_is_a_word(cell):
     assert safe_cell(f"-{cell}") == f"'-{cell}"
 
 
-@pytest.mark.parametrize(("cell", "value"), [("12", 12.0), (" -1.5e3\xa0", -1500.0), (".5", 0.5), ("+7", 7.0)])
+@pytest.mark.parametrize(
+    ("cell", "value"), [("12", 12.0), (" -1.5e3\xa0", -1500.0), (".5", 0.5), ("+7", 7.0), ("\u22125", -5)]
+)
 def test_numbers_as_files_have_them(cell, value):
     assert number(cell) == value
 
 
 def test_cells_that_hold_nothing():
-    assert all(math.isnan(number(cell)) for cell in ("", " ", "NA", "nan", "None", "?"))
+    assert all(math.isnan(number(cell)) for cell in ("", " ", "NA", "nan", "None", "?", "#N/A", "<NA>", "-", "\u2014"))
+
+
+@pytest.mark.parametrize("mark", ["-", "--", "#N/A"])
+def test_a_mark_that_holds_nothing_makes_no_words_of_numbers(tmp_path, mark):
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["size,kind", *(f"{mark},{mark}\n{row},big" for row in range(20))]))
+    frame = read_frame(path)
+    size, kind = learn_columns(frame, ["size", "kind"], [], lambda text: pytest.fail(text))
+    assert np.isnan(frame.columns["size"]).sum() == 20
+    assert size.tells_missing
+    assert kind.categories == sorted([mark, "big"])  # among words, a mark is one, too
 
 
 @pytest.mark.parametrize(
@@ -46,6 +59,24 @@ def test_numbers_in_a_spelling_that_is_not_read_are_told(cells, told):
     assert len(notes) == (told is not None)
     assert all(f"cells such as {told!r}" in text and "give categorical='share'" in text for text in notes)
     learn_columns(frame, ["share"], ["share"], lambda text: pytest.fail(text))
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(0.05, False), (0.12, True), (0.5, True), (0.6, False)])
+def test_words_among_numbers_are_told(share, is_told):
+    """Fewer are an error that names the line, and more are a column of words."""
+    words = round(100 * share)
+    cells = [*(["unknown"] * (words - 1)), "?", "none yet", *map(str, range(100 - words))]
+    frame, notes = Frame(Path("x"), {"size": np.array(cells, dtype=object)}), []
+    if share < 0.1:
+        with pytest.raises(InputError, match="'unknown' is not a finite number"):
+            learn_columns(frame, ["size"], [], notes.append)
+        return
+    learn_columns(frame, ["size"], [], notes.append)
+    told = (
+        f"size is read as words, since {share:.0%} of its filled cells, such as 'unknown', are no numbers: empty them"
+    )
+    assert [told in text for text in notes] == [True] * is_told
+    learn_columns(frame, ["size"], ["size"], lambda text: pytest.fail(text))
 
 
 def test_among_true_and_false_the_cell_that_is_neither_is_named(tmp_path):

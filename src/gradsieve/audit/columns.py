@@ -115,6 +115,7 @@ def summary(audit: Audit) -> dict[str, Any]:
         "run": audit.run,
         "task": audit.task,
         "names": list(audit.names),
+        **({"target": list(audit.targets)} if audit.targets else {}),
         "rows": len(audit),
         "flagged": int(audit.flagged.sum()),
         "rate": audit.rate,

@@ -15,12 +15,13 @@ import numpy as np
 from gradsieve.audit.cautions import is_majority
 from gradsieve.audit.repair import decimals, mended, repaired
 from gradsieve.audit.result import Audit
+from gradsieve.audit.source import require_audited
 from gradsieve.audit.writing import new_file
 from gradsieve.data.table import Table, read_csv
 from gradsieve.errors import InputError
-from gradsieve.registry import unknown
-from gradsieve.tables.frame import as_names
+from gradsieve.tables.frame import FLAGS, as_names
 
+HALF = 0.5  # from here on, a number is true
 Copy = Callable[[Audit, Path, Path, Sequence[str], bool], int]  # how many rows it changes
 
 
@@ -39,6 +40,9 @@ def clean_file(
             f"{int(audit.flagged.sum())} of {len(audit)} rows are flagged, but an audit tells wrong rows by a majority "
             f"of right ones: {out} is not written. Look at the targets, and at what the audit says of them."
         )
+    is_classes = audit.task == "classification"
+    given = np.array(audit.names, dtype=object)[audit.given][:, None] if is_classes else audit.given
+    require_audited(source, targets, audit.task, audit.row, given)
     return copy(audit, source, out, targets, repair)
 
 
@@ -54,7 +58,6 @@ def check_copy(source: Path, out: Path) -> Copy:
 
 def copy_csv(audit: Audit, source: Path, out: Path, targets: Sequence[str], repair: bool) -> int:
     table = read_csv(source, least_rows=1, least_columns=1)
-    check_source(audit, source, targets, table.header, len(table.rows))
     columns = [table.header.index(name) for name in targets]
     changed: dict[int, list[str] | None] = dict.fromkeys((audit.row - 1)[audit.flagged].tolist())
     if repair:
@@ -73,7 +76,6 @@ def copy_parquet(audit: Audit, source: Path, out: Path, targets: Sequence[str], 
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
 
     table = pq.ParquetFile(source).read()
-    check_source(audit, source, targets, table.column_names, len(table))
     if repair:
         new = new_cells(audit, [table[name].to_pylist() for name in targets])
         for name, own in zip(targets, new, strict=True):
@@ -111,15 +113,6 @@ def as_stored(cell: Any, kind: Any) -> Any:
 COPIES: dict[str, Copy] = {".csv": copy_csv, ".parquet": copy_parquet, ".pq": copy_parquet}
 
 
-def check_source(audit: Audit, source: Path, targets: Sequence[str], columns: Sequence[str], rows: int) -> None:
-    """A file must be the one that was audited, as far as can be seen."""
-    for name in targets:
-        if name not in columns:
-            raise InputError(unknown("target", name, dict.fromkeys(columns)))
-    if len(audit) and audit.row.max() > rows:
-        raise InputError(f"{source} has {rows} rows, but the audit knows a row {audit.row.max()}: give its own file.")
-
-
 def new_cells(audit: Audit, columns: Sequence[Sequence[Any]]) -> list[dict[int, Any]]:
     """Of each of the target's columns, the cells that are repaired, by their row's place, as the column writes them."""
     places = audit.row - 1
@@ -130,10 +123,19 @@ def new_cells(audit: Audit, columns: Sequence[Sequence[Any]]) -> list[dict[int, 
     changed: list[dict[int, Any]] = []
     flagged = places[audit.flagged].tolist()
     for cells, given, own in zip(columns, audit.given.T, mended(audit).T, strict=True):
-        rows = zip(flagged, own.tolist(), given[audit.flagged].tolist(), strict=True)
         digits = decimals(given)
-        changed.append({row: type(cells[row])(written(new, digits)) for row, new, old in rows if new != old})
+        rows = zip(flagged, own.tolist(), given[audit.flagged].tolist(), strict=True)
+        new_of = {row: like(cells[row], new, digits) for row, new, old in rows if new != old}
+        changed.append({row: cell for row, cell in new_of.items() if cell != cells[row]})  # 2 is no more true than 1
     return changed
+
+
+def like(cell: Any, number: float, digits: int | None) -> Any:
+    """A number as the cell that it replaces is: of its type, or true or false in its spelling."""
+    if isinstance(cell, bool):
+        return number >= HALF
+    flags = next((flags for flags in FLAGS if isinstance(cell, str) and cell.strip() in flags), None)
+    return flags[number >= HALF] if flags else type(cell)(written(number, digits))
 
 
 def written(number: float, digits: int | None) -> str:

@@ -94,8 +94,8 @@ def read_ids(data: Path, name: str) -> NDArray[np.object_]:
 
 
 def row_names(prepared: Prepared) -> dict[str, Any]:
-    """Rows of tables by their number from 1, images by their number and their file."""
+    """Rows of tables by their number from 1 and the columns of their targets, images by their number and their file."""
     if prepared.side:
         numbers = np.arange(1, len(prepared.names) + 1)
         return {"row": numbers, "files": np.array(prepared.names, dtype=object)}
-    return {"row": np.array(prepared.names, dtype=np.int64)}
+    return {"row": np.array(prepared.names, dtype=np.int64), "targets": tuple(prepared.targets.names)}

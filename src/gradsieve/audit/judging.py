@@ -62,6 +62,7 @@ def judge(
     run: str,
     most: float = 1.0,  # the largest share of rows that may be flagged for their class
     row: NDArray[np.int64] | None = None,
+    targets: tuple[str, ...] = (),
     gaps: Mapping[str, NDArray[np.bool_]] | None = None,  # (N,) where an input is missing, by its name
     files: NDArray[np.object_] | None = None,
     ids: NDArray[np.object_] | None = None,
@@ -111,5 +112,6 @@ def judge(
         warnings=tuple(warnings),
         gaps=gaps,
         files=files,
+        targets=targets,
         ids=ids,
     )

@@ -42,6 +42,7 @@ class Audit:
     method: str
     run: str  # the name of the run or file
     files: NDArray[np.object_] | None = None  # (N,) the rows' own files, for images
+    targets: tuple[str, ...] = ()  # the columns of its table that hold what is given
     ids: NDArray[np.object_] | None = None  # (N,) what the rows are called in a column of their table
     gaps: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # (N,) where an input is missing, by its name
     warnings: tuple[str, ...] = ()  # sentences: where the flags say less than they seem to

@@ -13,6 +13,7 @@ from gradsieve.errors import RunFolderError
 from gradsieve.training.evaluate import predict
 from gradsieve.training.folder import read_folder
 from gradsieve.training.ledger import Ledger
+from gradsieve.training.result import require_trained_on
 from gradsieve.training.setting import Setting, prepare
 from gradsieve.training.state import load_weights
 
@@ -30,11 +31,7 @@ def audit_run(folder: str | Path) -> Audit:
     ledger, weights = Ledger(**found.ledger()), found.weights()
     setting = prepare(found.run)
     data = setting.data
-    if len(ledger.judged) != len(data.train):
-        raise RunFolderError(
-            f"{folder} has a ledger of {len(ledger.judged)} rows, but {found.run.data} now has {len(data.train)}: the "
-            "data has changed since. Put it back as it was."
-        )
+    require_trained_on(found, data.train)
     return judge(
         data.task,
         data.output_names,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gradsieve.arguments import argument
+from gradsieve.arguments import argument, is_offered
 from gradsieve.counts import part
 from gradsieve.data.dataset import DataSet, Recipe, Rows, Source, Task
 from gradsieve.data.files import find
@@ -22,8 +22,9 @@ from gradsieve.seeds import generator
 
 LAYOUT = "one .csv file with a header; or give the file itself"
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}  # cells that hold nothing among numbers, in any case
-MISSING_WORDS = MISSING - {"none"}  # and among words: none, minor, major
+MISSING_WORDS = {"", "na", "n/a", "nan", "null", "?"}  # cells that hold nothing among words, in any case
+MISSING = MISSING_WORDS | {"none", "-", "--", "\u2013", "\u2014", "#n/a", "<na>"}  # and among numbers, dashes too
+MINUS = "\u2212"  # as typeset numbers have it
 EXACT = 2.0**53  # from here on, whole numbers that differ may be the same float64
 OTHER_MARKS = {"semicolons": ";", "tabs": "\t"}  # between columns, in files that are not comma-separated
 
@@ -55,7 +56,7 @@ def load_table(folder: Path | None = None, target: str = "", task: Task = "regre
         labels, names = classes(table, targets)
         return DataSet(task, Rows(inputs[0], labels[train]), Rows(inputs[1], labels[test]), names)
     names = tuple(table.header[column] for column in targets)
-    values = numbers(table, targets)
+    values = numbers(table, targets, are_targets=True)
     scaled = standardise_targets(names, values[train], values[test])
     return DataSet(task, Rows(inputs[0], scaled[0]), Rows(inputs[1], scaled[1]), names)
 
@@ -157,18 +158,27 @@ def find_columns(table: Table, option: str, names: str) -> list[int]:
     return [table.header.index(name) for name in dict.fromkeys(listed)]
 
 
-def numbers(table: Table, columns: Sequence[int]) -> Tensor:
+def numbers(table: Table, columns: Sequence[int], *, are_targets: bool = False) -> Tensor:
     """The cells of ``columns`` as (N, columns) float64."""
     values = [[finite_number(row[column]) for column in columns] for row in table.rows]
     for row, found in enumerate(values):
         if None in found:
             column = columns[found.index(None)]
+            name = table.header[column]
+            way = f", or leave the column out{by_option({'ignore': name})}"
+            if are_targets:
+                by = by_option({"task": "classification"})
+                way = by and f", or take its words for classes{by}"
             raise InputError(
-                f"{table.path}, line {table.lines[row]}, column {table.header[column]}: "
-                f"{table.rows[row][column][:40]!r} is not a finite number. Correct the row, or leave the column "
-                f"out by {argument('data_options', {'ignore': table.header[column]})}."
+                f"{table.path}, line {table.lines[row]}, column {name}: {table.rows[row][column][:40]!r} is not a "
+                f"finite number. Correct the row{way}."
             )
     return torch.tensor(values, dtype=torch.float64)
+
+
+def by_option(option: dict[str, str]) -> str:
+    """How whoever called gives an option of the data, if that is possible."""
+    return f" by {argument('data_options', option)}" if is_offered("data_options") else ""
 
 
 def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ...]]:
@@ -181,10 +191,10 @@ def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ..
         raise InputError(f"{table.path}, line {line}, column {name}: no class. Fill it in or remove the row.")
     names = sorted(set(cells), key=lambda name: (finite_number(name) is None, finite_number(name) or 0.0, name))
     if not 2 <= len(names) <= len(cells) // 2:
+        by = by_option({"task": "regression"})
         raise InputError(
             f"{table.path}: column {table.header[columns[0]]} has {len(names)} different values in {len(cells)} "
-            "rows, which is not a set of classes. Choose another target, or give "
-            f"{argument('data_options', {'task': 'regression'})}."
+            f"rows, which is not a set of classes. Choose another target{by and f', or take it for an amount{by}'}."
         )
     number = {name: index for index, name in enumerate(names)}
     return torch.tensor([number[cell] for cell in cells]), tuple(names)
@@ -200,7 +210,7 @@ def _label(cell: str) -> str:
 
 def finite_number(cell: str) -> float | None:
     """What a cell says as a number, if it is one. 1_2 and digits of other scripts are numbers to Python alone."""
-    text = cell.strip()
+    text = cell.strip().replace(MINUS, "-")
     if "_" in text or not text.isascii():
         return None
     try:

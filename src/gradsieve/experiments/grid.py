@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradsieve.arguments import argument
 from gradsieve.corruptions import CORRUPTIONS
-from gradsieve.data import DATASETS
+from gradsieve.data import DATASETS, Task
 from gradsieve.errors import InputError
 from gradsieve.experiments.experiment import CLEAN, FEATURES, Experiment, Variant, column_label, parts_of
 from gradsieve.methods import METHODS
@@ -135,13 +136,20 @@ def part_cells(experiment: Experiment, scope: Scope) -> Iterator[Cell]:
 
 def make_cell(experiment: Experiment, row: Row, method: str, variant: Variant, seed: int, scope: Scope) -> Cell:
     """One run. Its folder is named by what it is, so that an experiment finds the plain runs of another."""
-    plain = variant_run(row, method, Variant(), seed, scope)
-    run = variant_run(row, method, variant, seed, scope, experiment.epochs)
+    options = task_options(row.data, experiment.task)
+    plain = variant_run(row, method, Variant(), seed, scope, options)
+    run = variant_run(row, method, variant, seed, scope, options, experiment.epochs)
     if spelled_out(run) == spelled_out(plain):
         run = plain
     tag = "" if run == plain else f"-{variant.name}"
     folder = f"{row.name}/{method}{tag}-seed{seed}".replace(":", ".")
     return Cell(experiment.name, row.name, method, variant.name, seed, run, folder, scope.model_options)
+
+
+def task_options(data: str, task: Task) -> dict[str, Any]:
+    """What tells a data set that may be of either task which one a table needs; nothing where it is that by itself."""
+    own = signature(DATASETS[data].load).parameters.get("task")
+    return {} if own is None or own.default == task else {"task": task}
 
 
 def spelled_out(run: Run) -> Run:
@@ -150,7 +158,15 @@ def spelled_out(run: Run) -> Run:
     return replace(run, method_options={**options, **run.method_options})
 
 
-def variant_run(row: Row, method: str, variant: Variant, seed: int, scope: Scope, epochs: int | None = None) -> Run:
+def variant_run(
+    row: Row,
+    method: str,
+    variant: Variant,
+    seed: int,
+    scope: Scope,
+    data_options: Mapping[str, Any],
+    epochs: int | None = None,
+) -> Run:
     """The run of a method on a row."""
     drop_rate = round(row.rate + variant.drop_more, 6)  # 0.7 - 0.05 is not 0.65 in floats
     return make_run(
@@ -166,6 +182,7 @@ def variant_run(row: Row, method: str, variant: Variant, seed: int, scope: Scope
         epochs=epochs if scope.epochs is None else scope.epochs,
         ramp=variant.ramp,
         data_dir=scope.data_dir,
+        data_options=data_options,
         device=scope.device,
         compile="shared",
     )

@@ -31,6 +31,7 @@ from gradsieve.method import make_method
 from gradsieve.methods import METHODS
 from gradsieve.models.build import build
 from gradsieve.training.interrupt import Interrupted
+from gradsieve.training.run import Run
 from gradsieve.training.setting import CRITERIA, choose_device
 
 
@@ -91,10 +92,13 @@ def plan(name: str, scope: Scope, out: Path) -> list[Cell]:
 
 def check_cells(cells: Sequence[Cell]) -> None:
     """Read every data set, make every method and network: half a night into a grid is late to learn what is wrong."""
-    for data, data_dir in dict.fromkeys((cell.run.data, cell.run.data_dir) for cell in cells):
-        loaded = DATASETS[data](Path(data_dir) if data_dir else None)
+    by_data: dict[str, list[Run]] = {}
+    for cell in cells:
+        by_data.setdefault(json.dumps([cell.run.data, cell.run.data_dir, cell.run.data_options]), []).append(cell.run)
+    for runs in by_data.values():
+        data_dir = runs[0].data_dir
+        loaded = DATASETS[runs[0].data](Path(data_dir) if data_dir else None, **runs[0].data_options)
         shape = tuple(loaded.train.inputs.shape[1:])
-        runs = [cell.run for cell in cells if cell.run.data == data]
         for run in runs:
             make_method(run.method, METHODS, CRITERIA[loaded.task], loaded.task, run.method_options)
         for run in {json.dumps([run.model, run.model_options]): run for run in runs}.values():

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from gradsieve.errors import InputError, MissingExtraError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+HIDDEN = (".", "__MACOSX")  # how such names begin
 SIDE = 32  # pixels: images are scaled to squares of this size
 
 
 def find_images(folder: Path) -> list[Path]:
-    """The images below a folder, relative to it."""
-    found = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    """The images below a folder, relative to it; what notebooks and file managers hide among them is none."""
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    found = sorted(name for name in names if not any(part.startswith(HIDDEN) for part in name.parts))
     if not found:
         raise InputError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))}).")
     return found

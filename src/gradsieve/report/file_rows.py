@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from gradsieve.audit.source import require_audited
+from gradsieve.data import Task
 from gradsieve.errors import InputError, MissingExtraError
-from gradsieve.report.findings import Findings
+from gradsieve.report.findings import Findings, given_targets
 from gradsieve.report.source_rows import LINE, ShownRows
 from gradsieve.report.thumbnails import SIDE, data_uri
-from gradsieve.tables.reading import read_frame
+from gradsieve.tables.reading import read_frame, read_written
 
 
 def show_file(source: Path, findings: Findings) -> ShownRows:
@@ -20,22 +22,22 @@ def show_file(source: Path, findings: Findings) -> ShownRows:
     rows = [row for row in findings.columns["row"] if isinstance(row, int)]
     if source.is_dir():
         return ShownRows(pictures=file_pictures(source, rows, findings.columns.get("file", ())))
+    targets = findings.summary.get("target")
+    if findings.file is not None and targets:  # an audit from before does not know its columns
+        task: Task = "classification" if findings.summary.get("task") == "classification" else "regression"
+        require_audited(source, targets, task, *given_targets(findings.file, task, len(targets)))
     return ShownRows(cells=file_cells(source, rows, findings.summary))
 
 
 def file_cells(source: Path, rows: Sequence[int], summary: Any) -> dict[int, dict[str, str]]:
-    """Cells by column; rows of a file count from 1. Targets that are numbers stand beside what is suggested already."""
+    """Cells by column as the file has them, of rows from 1 on; but not numbers that are given and suggested anyway."""
     frame = read_frame(source)
     if any(not 1 <= row <= len(frame) for row in rows):
         raise InputError(f"{source} has {len(frame)} rows, but the audit has others. Give the file that was audited.")
-    shown = {name: values for name, values in frame.columns.items() if name not in summary.get("names", ())}
+    cells = read_written(source, [row - 1 for row in rows])
+    shown = [name for name in frame.columns if name not in summary.get("names", ())]
     lines = {row: {} if frame.lines is None else {LINE: str(frame.lines[row - 1])} for row in rows}
-    return {row: lines[row] | {name: cell(values[row - 1]) for name, values in shown.items()} for row in rows}
-
-
-def cell(value: Any) -> str:
-    """A value of a column as text, empty where there is none."""
-    return value if isinstance(value, str) else "" if np.isnan(value) else f"{value:.10g}"
+    return {row: lines[row] | {name: cells[row - 1][name] for name in shown} for row in rows}
 
 
 def file_pictures(folder: Path, rows: Sequence[int], files: Sequence[Any]) -> dict[int, str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gradsieve.audit.result import Audit
 from gradsieve.audit.run import audit_run
+from gradsieve.data import Task
 from gradsieve.errors import CheckpointError
 from gradsieve.report.source_rows import SourceTargets
 from gradsieve.tables.cells import FORMULA
@@ -37,6 +38,7 @@ class Findings:
     measure: str  # what all rows are ranked by
     values: NDArray[np.float64]  # (N,) that measure
     flagged: NDArray[np.bool_]  # (N,)
+    file: Path | None = None  # the audit.csv that has all rows
 
 
 def audit_findings(audit: Audit, rows: int) -> Findings:
@@ -69,22 +71,41 @@ def folder_findings(folder: Path, rows: int) -> Findings:
         if not is_summary(summary) or any(len(line) != len(header) for _, line in found):
             raise ValueError("a line or the summary is incomplete")
     except (OSError, ValueError, IndexError, csv.Error) as error:
-        raise CheckpointError(
-            f"{path} is damaged or not of an audit ({error}). Audit again into another folder."
-        ) from error
+        raise damaged(path, error) from error
     found.sort(key=lambda each: each[0])
     columns = {
         unquoted(name): cells(name, [line[place] for _, line in found], summary.get("task"))
         for place, name in enumerate(header)
     }
-    return Findings(summary, columns, "suspicion", np.array(suspicion), np.array(flagged, dtype=bool))
+    return Findings(summary, columns, "suspicion", np.array(suspicion), np.array(flagged, dtype=bool), path)
+
+
+def given_targets(path: Path, task: Task, targets: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """The row numbers (N,) of audit.csv, and what it says is given in them, (N, ``targets``)."""
+    read, kind = (unquoted, object) if task == "classification" else (float, np.float64)
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            lines = csv.reader(file)
+            header = next(lines, [])
+            row, first = header.index("row"), [name.partition(" ")[0] for name in header].index("given")
+            found = [(int(line[row]), *map(read, line[first : first + targets])) for line in lines]
+        rows, *given = zip(*found, strict=True)
+    except (OSError, ValueError, IndexError, csv.Error) as error:
+        raise damaged(path, error) from error
+    return np.array(rows), np.stack([np.array(column, dtype=kind) for column in given], axis=1)
+
+
+def damaged(path: Path, error: Exception) -> CheckpointError:
+    """The one error for an audit.csv that cannot be read."""
+    return CheckpointError(f"{path} is damaged or not of an audit ({error}). Audit again into another folder.")
 
 
 def is_summary(summary: Any) -> bool:
     """Whether audit.json has what a report reads, in the form that it reads."""
     if not isinstance(summary, dict) or not isinstance(summary.get("names", []), list):
         return False
-    if not all(isinstance(each, str) for each in summary.get("warnings") or []):
+    texts = [summary.get(name) or [] for name in ("warnings", "target")]
+    if not all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in texts):
         return False
     classes, counts = summary.get("classes") or [], [summary.get(name) or {} for name in ("kinds", "off")]
     return all(isinstance(each, dict) for each in counts) and all(

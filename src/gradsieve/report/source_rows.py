@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradsieve.corruptions import CORRUPTIONS
-from gradsieve.data import DATASETS, Task
+from gradsieve.data import DATASETS, Rows, Task
 from gradsieve.data.table import find_csv, find_roles, read_csv, split
 from gradsieve.errors import InputError
 from gradsieve.report.thumbnails import POINTED, data_uri, pointed
@@ -63,13 +63,14 @@ class SourceRows:
 
     run: Run
     targets: SourceTargets
-    inputs: torch.Tensor  # (N, ...)
+    rows: Rows
     pixels: tuple[torch.Tensor, torch.Tensor] | None  # mean and standard deviation of targets that are points
 
     def show(self, rows: Sequence[int], suggested: Mapping[int, Sequence[float]] | None = None) -> ShownRows:
         """Some of them, for people; points on their images, the ``suggested`` ones too."""
-        shape = tuple(self.inputs.shape[1:]) if self.inputs.dim() == 4 else SHAPES.get(self.run.data)
-        has_points = self.pixels is not None and self.inputs.dim() == 4
+        inputs = self.rows.inputs
+        shape = tuple(inputs.shape[1:]) if inputs.dim() == 4 else SHAPES.get(self.run.data)
+        has_points = self.pixels is not None and inputs.dim() == 4
         return ShownRows(
             pictures={row: self.picture(row, shape, (suggested or {}).get(row)) for row in rows} if shape else {},
             cells=table_cells(self.run, rows) if self.run.data == "table" else {},
@@ -78,7 +79,7 @@ class SourceRows:
         )
 
     def picture(self, row: int, shape: tuple[int, ...], suggested: Sequence[float] | None) -> str:
-        image = self.inputs[row].numpy().reshape(shape)
+        image = self.rows.inputs[row].numpy().reshape(shape)
         if self.pixels is None:
             return data_uri(image)
         mean, std = (each.numpy() for each in self.pixels)
@@ -107,7 +108,7 @@ def read_source(settings: Mapping[str, Any]) -> SourceRows:
         clean=setting.clean_targets.numpy() if is_known else None,
         is_wrong=setting.is_corrupted.numpy() if is_known else None,
     )
-    return SourceRows(run, targets, data.train.inputs, data.pixels)
+    return SourceRows(run, targets, data.train, data.pixels)
 
 
 def table_cells(run: Run, rows: Sequence[int]) -> dict[int, dict[str, str]]:

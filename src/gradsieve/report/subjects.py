@@ -16,7 +16,7 @@ from gradsieve.report.source_rows import ShownRows, SourceRows, SourceTargets, r
 from gradsieve.training.files import read_json
 from gradsieve.training.folder import RunFolder
 from gradsieve.training.ledger import Ledger
-from gradsieve.training.result import Result
+from gradsieve.training.result import Result, require_trained_on
 
 ROWS = 50  # of the most suspect ones, in a report that is to be mailed
 MARKS = ("config.json", "audit.json")  # a folder that has one is a run or an audit
@@ -169,7 +169,7 @@ def read_subject(folder: Path, name: str, rows: int, audit: bool, note: Callable
         return Subject(name, settings, {}, history, findings=findings, notes=("The run is not finished yet.",))
     summary, ledger = run.result(), find_ledger(run)
     require_mappings(folder / "result.json", summary.get("versions") or {}, summary.get("pick") or {})
-    source, notes = find_source(settings, summary, lambda text: note(f"{name}: {text}"))
+    source, notes = find_source(run, settings, lambda text: note(f"{name}: {text}"))
     targets = source.targets if source is not None else None
     if ledger is None:
         notes = (*notes, "The ledger was written by another version of gradsieve and is left out.")
@@ -212,15 +212,12 @@ def find_ledger(run: RunFolder) -> Ledger | None:
 
 
 def find_source(
-    settings: Mapping[str, Any], summary: Mapping[str, Any], note: Callable[[str], None]
+    run: RunFolder, settings: Mapping[str, Any], note: Callable[[str], None]
 ) -> tuple[SourceRows | None, tuple[str, ...]]:
-    """The rows of a run, if they are still to be had and still the same in number."""
+    """The rows of a run, if they are still to be had and still the same."""
     try:
         source = read_source(settings)
-        rows, is_wrong = len(source.targets), source.targets.is_wrong
-        wrong = 0 if is_wrong is None else int(is_wrong.sum())
-        if (rows, wrong) != (summary.get("rows"), summary.get("corrupted")):
-            raise InputError(f"there are {rows} rows now, {summary.get('rows')} were trained on.")
+        require_trained_on(run, source.rows)
     except (GradsieveError, OSError, TypeError) as error:
         note(f"the rows themselves are not shown: {error}")
         return None, ("The data could not be read again where this report was made: rows have numbers only.",)

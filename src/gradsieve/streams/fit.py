@@ -108,7 +108,7 @@ def fit_stream(
     note = few(note)
     known = survey(shards, roles, task, options["seed"], bad_rows, note)
     plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=largest_rate(drop_rate), **options)
-    check_method(plan.make_method())
+    check_method(plan.make_method(), plan.task)
     design = Design("mlp", {"hidden": list(hidden)}, [known.encoding.size], plan.outputs)
     encoder = Encoder(known.encoding, known.targets, known.amounts, plan.used_rate > 0, bad_rows, note)
     folder.create()
@@ -189,12 +189,16 @@ def check_names(method: str, drop_rate: float | str, bad_rows: str) -> None:
     METHODS[method]
 
 
-def check_method(method: Method) -> None:
+def check_method(method: Method, task: Task) -> None:
     """A method that chooses among all rows of an epoch would need them in memory."""
     outputs = torch.zeros(4, 2)
-    chosen = method.epoch_rows(lambda network: outputs, [nn.Identity()] * method.networks, outputs[:, 0].long(), 0.5)
+    targets = outputs if task == "regression" else outputs[:, 0].long()
+    chosen = method.epoch_rows(lambda network: outputs, [nn.Identity()] * method.networks, targets, 0.5)
     if method.balanced or chosen is not None:
-        raise InputError(f"{type(method).__name__} looks at all rows at once, which a stream does not have in memory.")
+        raise InputError(
+            f"{type(method).__name__} looks at all rows at once, which a stream does not have in memory. Choose "
+            f"another {argument('method')}, or other {argument('method_options')}."
+        )
 
 
 def finished(out: Path, fit: StreamFit) -> dict[str, Any]:

@@ -162,13 +162,10 @@ def learn_columns(
     columns: list[Column] = []
     for name in names:
         if holds_words(frame, name, categorical):
-            misspelt = misspelt_number(frame.columns[name]) if name not in categorical else None
-            if misspelt is not None:
-                note(
-                    f"column {name} is read as words, since cells such as {misspelt!r} are no numbers: write them as "
-                    "20.5 (a point, nothing between thousands, no %), or give "
-                    f"{argument('categorical', name)} if they are words"
-                )
+            doubt = doubt_of_words(frame.columns[name]) if name not in categorical else ""
+            if doubt:
+                way_out = f"or give {argument('categorical', name)} if they are words"
+                note(f"column {name} is read as words, since {doubt}, {way_out}")
             column = learn_categories(frame, name, note, is_code=name in categorical)
         else:
             column = learn_number(frame, name, note)
@@ -189,6 +186,23 @@ def is_mostly_numbers(cells: NDArray) -> bool:
     """Whether the few cells that are words look like mistakes."""
     filled = [number(cell) for cell in cells[~is_missing(cells, among_numbers=True)]]
     return bool(filled) and sum(value is not None for value in filled) >= MOSTLY * len(filled)
+
+
+def doubt_of_words(cells: NDArray) -> str:
+    """Why a column that is read as words may be meant as numbers, and what to do then; nothing where it may not."""
+    misspelt = misspelt_number(cells)
+    if misspelt is not None:
+        return (
+            f"cells such as {misspelt!r} are no numbers: write them as 20.5 (a point, nothing between thousands, no %)"
+        )
+    filled = cells[~is_missing(cells, among_numbers=True)]
+    words = Counter(cell.strip() for cell in filled if number(cell) is None)
+    if 2 * words.total() > len(filled):
+        return ""
+    return (
+        f"{words.total() / len(filled):.0%} of its filled cells, such as {words.most_common(1)[0][0]!r}, are no "
+        "numbers: empty them if they hold nothing"
+    )
 
 
 def misspelt_number(cells: NDArray) -> str | None:

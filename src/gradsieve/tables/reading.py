@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from gradsieve.data.table import read_csv
 from gradsieve.errors import InputError
+from gradsieve.tables import shard_frames
 from gradsieve.tables.frame import Frame, numeric_if_all
-from gradsieve.tables.shard_frames import read_shards
-from gradsieve.tables.shards import FORMATS
+from gradsieve.tables.shards import FORMATS, is_shards
 
 
 def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = (), as_text: Collection[str] = ()) -> Frame:
@@ -23,7 +23,7 @@ def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = (), 
     ``words``: columns that stay text where the file has text, as CSV always has, even if they look like numbers.
     ``as_text``: columns that become text, whatever the file has.
     """
-    of_shards = partial(read_shards, as_text=as_text)
+    of_shards = partial(shard_frames.read_shards, as_text=as_text)
     readers = {
         ".csv": partial(_read_csv, words={*words, *as_text}),
         ".npz": partial(_read_npz, as_text=as_text),
@@ -42,6 +42,14 @@ def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = (), 
         rows = len(frame) if frame.columns else 0
         raise InputError(f"{path} holds {rows} rows, but at least {least_rows} are needed.")
     return frame
+
+
+def read_written(path: Path, rows: Collection[int]) -> dict[int, dict[str, str]]:
+    """The cells of some rows of such a file, which count from 0, as they are written there, by row and column."""
+    if is_shards(path):
+        return shard_frames.read_written(path, rows)
+    frame = read_frame(path, as_text=read_frame(path).columns)
+    return {row: {name: str(values[row]) for name, values in frame.columns.items()} for row in rows}
 
 
 def _read_csv(path: Path, words: Collection[str]) -> Frame:

@@ -25,6 +25,18 @@ def read_shards(path: Path, as_text: Collection[str] = ()) -> Frame:
     return Frame(path, columns, shards=shards, row_numbers=np.arange(len(shards)))
 
 
+def read_written(path: Path, rows: Collection[int]) -> dict[int, dict[str, str]]:
+    """The cells of some rows as they are written, by row and column; no more rows are in memory than a slice has."""
+    shards = open_shards(path)
+    shards = shards.with_text(shards.columns)
+    reader, found = Reader(shards, list(shards.columns)), {}
+    for part in in_file_order(shards.groups, SLICE):
+        own = [row for row in rows if 0 <= row - part.first < part.rows]
+        cells = read_slice(reader, part).columns if own else {}
+        found |= {row: {name: str(values[row - part.first]) for name, values in cells.items()} for row in own}
+    return found
+
+
 def frames(shards: Shards, names: Sequence[str]) -> Iterator[Frame]:
     """All rows in the order of the files, a part at a time."""
     reader = Reader(shards, names)

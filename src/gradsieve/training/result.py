@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve import ranks
+from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.methods import METHODS
 from gradsieve.metrics import METRICS
@@ -23,11 +24,13 @@ from gradsieve.training.files import digest, finite
 from gradsieve.training.folder import RunFolder, read_folder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.run import Run
-from gradsieve.training.setting import Setting
+from gradsieve.training.setting import Setting, fingerprint
 from gradsieve.training.shared_folder import SharedFolder
 from gradsieve.training.sources import changed_code
 from gradsieve.training.state import State, load_weights
 from gradsieve.training.versions import versions
+
+FILE_SUMS = ("figures_sha256", "weights_sha256", "ledger_sha256")
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,6 +108,7 @@ def finish(
         "purity": state.history[-1]["purity"],
         "corrupted": int(setting.is_corrupted.sum()),
         "rows": len(setting.data.train),
+        "data_sha256": state.data_sha256,
         "input_shape": list(setting.data.train.inputs.shape[1:]),
         "outputs": setting.data.outputs,
         "seconds": state.seconds,
@@ -150,9 +154,21 @@ def require_whole(folder: Path | None, summary: Mapping[str, Any], history: list
         raise CheckpointError(f"{folder} is damaged: its result.json holds no run ({error})") from error
 
 
+def require_trained_on(folder: RunFolder, rows: Rows) -> None:
+    """Refuse training rows that are not those of a result: what it says of each row would be said of another."""
+    summary, found = folder.result(), fingerprint(rows)
+    is_as_long = len(rows) == summary.get("rows")
+    if not is_as_long or summary.get("data_sha256", found) != found:  # one from before knows only how many there were
+        counts = "" if is_as_long else f" ({len(rows)} rows, it was trained on {summary.get('rows')})"
+        raise RunFolderError(
+            f"{folder.path} was trained on other rows{counts}: the data has changed since. Put it back as it was, or "
+            "train the run again."
+        )
+
+
 def figures_sha256(summary: Mapping[str, Any], history: list[dict[str, Any]]) -> str:
-    """Of all that result.json and metrics.jsonl say; sums, which other files are compared with, aside."""
-    said = {name: summary[name] for name in summary if not name.endswith("_sha256")}
+    """Of all that result.json and metrics.jsonl say; sums of files, which are compared with these, aside."""
+    said = {name: summary[name] for name in summary if name not in FILE_SUMS}
     return digest(finite([said, history]))
 
 

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradsieve.arguments import argument
 from gradsieve.errors import InputError
 from gradsieve.scores.loss import Criterion, takes_reduction, unpack
 from gradsieve.scores.loss import check_criterion as is_loss
@@ -29,8 +28,8 @@ def refuse_elements(outputs: Tensor, targets: Tensor, error: IndexError) -> None
     """A criterion that looks for columns, where every output is a row of its own."""
     given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
     raise InputError(
-        f"criterion is given single {given} by {argument('unit', 'element')}, and fails: {error}. Pass one that gives "
-        f"a loss for each of them, without a mean over columns; or {argument('unit', 'row')}."
+        f"criterion is given single {given} by unit='element', and fails: {error}. Pass one that gives a loss for each "
+        "of them, without a mean over columns; or unit='row'."
     ) from error
 
 

@@ -17,7 +17,7 @@ def check_alone(command: str = "--help") -> None:
     if ranks > 1 and command != "train" and not command.startswith("-"):
         raise RankError(
             f"gradsieve {command} works in one process, but torchrun has started {ranks} of it. Start it without "
-            "torchrun. What ranks can share is gradsieve train, and RobustLoss in a loop of your own.",
+            "torchrun. Over several ranks, use gradsieve train, or RobustLoss in your own loop.",
             quiet=os.environ["RANK"] != "0",
         )
 

@@ -32,8 +32,10 @@ from gradsieve.methods import DEFAULT_METHOD
 
 @app.command()
 def fit(
-    data: Annotated[Path, typer.Argument(help="CSV, Parquet, Arrow, NPZ; or a folder of shards or class folders.")],
-    out: Annotated[Path, typer.Option(help="Folder for the model; nothing in it is code.")],
+    data: Annotated[
+        Path, typer.Argument(help="CSV, Parquet, Arrow or NPZ file, or folder of shards or class folders.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the model. It contains no code.")],
     target: Target = None,
     task: TaskName = None,
     ignore: Ignored = None,
@@ -42,19 +44,19 @@ def fit(
     method_option: MethodOption = None,
     drop_rate: RateOrAuto = "0.2",
     epochs: Annotated[int, typer.Option()] = 100,
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a step, at most; up to 256 if not given.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Most rows per step; default: up to 256.")] = None,
     seed: FitSeed = 0,
     device: Device = "auto",
-    stream: Annotated[bool | None, typer.Option(help="Read Parquet and Arrow as they pass; above 1 GB anyway.")] = None,
-    bad_rows: Annotated[str, typer.Option(help="Rows that cannot be read in a stream: stop or skip.")] = "stop",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stream from where the folder stands.")] = False,
+    stream: Annotated[bool | None, typer.Option(help="Stream Parquet and Arrow; default: above 1 GB.")] = None,
+    bad_rows: Annotated[str, typer.Option(help="If a streamed row is bad: stop, or skip it.")] = "stop",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a streamed fit from its last checkpoint.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a network to your own file, and list the rows whose targets look wrong."""
     from gradsieve.estimators.progress import lines
     from gradsieve.files.fit import fit_file
 
-    with stoppable("There is no model yet: the same command begins anew."), resumable():
+    with stoppable("There is no model yet; the same command starts over."), resumable():
         summary = fit_file(
             data,
             target or [],
@@ -86,11 +88,11 @@ def fit(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder that gradsieve fit wrote.")],
+    model: Annotated[Path, typer.Argument(help="Model folder written by gradsieve fit.")],
     data: Annotated[Path, typer.Argument(help="A file with the same columns, in any order.")],
-    out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; printed if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: print them.")] = None,
 ) -> None:
-    """Predict from a file with a model that gradsieve fit made."""
+    """Predict the rows of a file with a model from gradsieve fit."""
     from gradsieve.files.fit import predictions, write_predictions
 
     if out is None:
@@ -103,21 +105,21 @@ def predict(
 
 @app.command()
 def sweep(
-    data: Annotated[Path, typer.Argument(help="A file as for fit.")],
-    out: Annotated[Path, typer.Option(help="Folder of the sweep; the same command goes on from there.")],
+    data: Annotated[Path, typer.Argument(help="The same kinds of file as for fit.")],
+    out: Annotated[Path, typer.Option(help="Folder for the sweep; repeat the command to continue.")],
     target: Target = None,
     task: TaskName = None,
     ignore: Ignored = None,
     categorical: Categorical = None,
-    trials: Annotated[int, typer.Option(help="Settings to try.")] = 30,
-    space: Annotated[str | None, typer.Option(help="module:function of yours, trial -> settings.")] = None,
+    trials: Annotated[int, typer.Option(help="How many settings to try.")] = 30,
+    space: Annotated[str | None, typer.Option(help="Your search space, module:function: trial -> settings.")] = None,
     method: MethodName = DEFAULT_METHOD,
     epochs: Annotated[int, typer.Option()] = 50,
     seed: FitSeed = 0,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Search the settings of a fit, judged by held-out rows that are as wrong as the others; then fit the best."""
+    """Search for the best settings of a fit, judged by held-out rows as wrong as the others; then fit with them."""
     from gradsieve.experiments.sweep import sweep_file
     from gradsieve.registry import import_object
 
@@ -140,7 +142,7 @@ def sweep(
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
-    sure = "" if result["decided"] else ", but the rows hardly tell"
+    sure = "" if result["decided"] else ", but the vote was close"
     way = f"Predict with: gradsieve predict {out / 'model'} FILE"
     typer.echo(f"best of {result['trials']}: {result['settings']}{sure}. {way}")
 
@@ -148,33 +150,35 @@ def sweep(
 @app.command()
 def audit(
     source: Annotated[Path, typer.Argument(help="A file as for fit, or the folder of a finished run.")],
-    out: Annotated[Path | None, typer.Option(help="New folder for the audit; audit in the run's if not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for the audit; default: audit/ in the run's folder.")
+    ] = None,
     target: Target = None,
     task: TaskName = None,
     ignore: Ignored = None,
     categorical: Categorical = None,
     id_column: Annotated[
-        str | None, typer.Option("--id", help="Column that names the rows in the audit; it is no input.")
+        str | None, typer.Option("--id", help="Column that names the rows in the audit; not used as an input.")
     ] = None,
     method: MethodName = DEFAULT_METHOD,
     method_option: MethodOption = None,
     drop_rate: Annotated[
-        str, typer.Option(help="Share of rows to drop; learn: as many as seem wrong; auto lets held-out rows choose.")
+        str, typer.Option(help="Share of rows to drop; learn: as many as seem wrong; auto: held-out rows choose.")
     ] = "learn",
     epochs: Annotated[int, typer.Option()] = 50,
     seed: FitSeed = 0,
     device: Device = "auto",
     clean: Annotated[
-        Path | None, typer.Option(help="New file: a CSV or Parquet source without the flagged rows.")
+        Path | None, typer.Option(help="New file: the CSV or Parquet source without the flagged rows.")
     ] = None,
-    repair: Annotated[Path | None, typer.Option(help="New file: the source with their targets repaired.")] = None,
+    repair: Annotated[Path | None, typer.Option(help="New file: the source with the flagged targets repaired.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which rows are wrong: a suspicion for every row of a file or of a run, and what it should perhaps have been."""
+    """Find wrong rows: how suspect each row of a file or run is, and what its target may have been."""
     from gradsieve.audit.command import audit_command
     from gradsieve.estimators.progress import lines
 
-    with stoppable("There is no audit yet: the same command begins anew."):
+    with stoppable("There is no audit yet; the same command starts over."):
         found = audit_command(
             source,
             out,
@@ -206,12 +210,12 @@ def audit(
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs and audits, or folders of such folders.")],
     out: Annotated[Path, typer.Option(help="The HTML file; an older report is replaced.")] = Path("report.html"),
-    rows: Annotated[int, typer.Option(min=0, help="How many of the most suspect rows of each are shown.")] = 50,
-    audit: Annotated[bool, typer.Option("--audit", help="Audit the runs that have no audit yet.")] = False,
-    source: Annotated[list[Path] | None, typer.Option(help="A file that was audited, to show its rows.")] = None,
-    figures: Annotated[Path | None, typer.Option(help="Folder for the figures as PNG and PDF.")] = None,
+    rows: Annotated[int, typer.Option(min=0, help="How many of the most suspect rows to show for each.")] = 50,
+    audit: Annotated[bool, typer.Option("--audit", help="Audit runs that have no audit yet.")] = False,
+    source: Annotated[list[Path] | None, typer.Option(help="An audited file, to show its rows.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder to write the figures to, as PNG and PDF.")] = None,
 ) -> None:
-    """One HTML file about runs and audits, to be opened and mailed: it loads nothing from anywhere."""
+    """Write one self-contained HTML file about runs and audits, to open or to mail."""
     from gradsieve.report.html import check_out, write_report
     from gradsieve.report.pictures import save_pictures
     from gradsieve.report.subjects import read_subjects

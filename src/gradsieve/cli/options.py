@@ -35,12 +35,12 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Train through wrong labels and targets: drop the rows whose gradient is largest, update on the rest.",
+    help="Train through wrong labels and targets: drop the rows with the largest gradients, update on the rest.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(cls=Commands, help="Data sets: fetch public ones, check what is there.", no_args_is_help=True)
+data_app = typer.Typer(cls=Commands, help="Fetch public data sets, and check the ones you have.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
@@ -53,7 +53,7 @@ def tell_version(wanted: bool) -> None:
 @app.callback()
 def version_option(
     version: Annotated[
-        bool, typer.Option("--version", callback=tell_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=tell_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     pass
@@ -64,20 +64,20 @@ def names(table: Any) -> str:
 
 
 Pairs = list[str]
-Target = Annotated[list[str] | None, typer.Option(help="Column to predict; more than once for several.")]
-TaskName = Annotated[str | None, typer.Option(help="classification or regression; by the target if not given.")]
-Ignored = Annotated[list[str] | None, typer.Option(help="Column to leave out.")]
+Target = Annotated[list[str] | None, typer.Option(help="Column to predict; repeat for several.")]
+TaskName = Annotated[str | None, typer.Option(help="classification or regression; default: depends on the target.")]
+Ignored = Annotated[list[str] | None, typer.Option(help="Column to leave out; repeat for several.")]
 Categorical = Annotated[
-    list[str] | None, typer.Option(help="Column of codes, though they are numbers. A target: its classes as written.")
+    list[str] | None, typer.Option(help="Column whose numbers are codes. For a target: take its classes as written.")
 ]
 MethodName = Annotated[str, typer.Option(help=names(METHODS))]
 MethodOption = Annotated[
     Pairs | None, typer.Option(help="name=value, for example balanced=true; see gradsieve list --json.")
 ]
-RateOrAuto = Annotated[str, typer.Option(help="Share of rows to drop; auto lets held-out rows choose.")]
-FitSeed = Annotated[int, typer.Option(help="Of weights and row order.")]
+RateOrAuto = Annotated[str, typer.Option(help="Share of rows to drop, or auto: held-out rows choose it.")]
+FitSeed = Annotated[int, typer.Option(help="Seed of the weights and the row order.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def listed(text: str) -> tuple[str, ...]:

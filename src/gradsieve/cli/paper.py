@@ -17,24 +17,24 @@ from gradsieve.experiments.experiment import PARTS
 @app.command()
 def reproduce(
     experiment: Annotated[str, typer.Argument(help=names(PARTS))],
-    rows: Annotated[str, typer.Option(help="Such as CF10-pf-45,CF10-sym-50; all if not given.")] = "",
-    methods: Annotated[str, typer.Option(help="Separated by commas; the paper's if not given.")] = "",
-    variants: Annotated[str, typer.Option(help="Of table3, passes, ...: such as eps+0.05; all if not given.")] = "",
-    seeds: Annotated[str, typer.Option(help="How many (3), which (2,5), or from where to where (4-6).")] = "",
-    preset: Annotated[str, typer.Option(help="authors, to train as their code does, or proper.")] = "authors",
-    data_dir: Annotated[Path | None, typer.Option(help="Where the files of the data sets are.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the grid, or s3://...; if not given, in runs/.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time, in processes of their own; 1 if not given.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="ray, or ray://host:port: run there, as many as fit.")] = None,
-    gpus_per_run: Annotated[float | None, typer.Option(help="On a cluster; 0.25 lets four share a GPU.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Another length than the paper's; the report says so.")] = None,
-    data: Annotated[str | None, typer.Option(help="Another data set; rows are then sym-40, linadv-30, ...")] = None,
+    rows: Annotated[str, typer.Option(help="Such as CF10-pf-45,CF10-sym-50; default: all.")] = "",
+    methods: Annotated[str, typer.Option(help="Separated by commas; default: the paper's.")] = "",
+    variants: Annotated[str, typer.Option(help="Columns of table3, passes, ..., such as eps+0.05; default: all.")] = "",
+    seeds: Annotated[str, typer.Option(help="How many (3), which ones (2,5), or a range (4-6).")] = "",
+    preset: Annotated[str, typer.Option(help="authors: train as the authors' code does; or proper.")] = "authors",
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data sets' files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the grid, or s3://...; default: in runs/.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time, each in its own process; default: 1.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Run on Ray: ray, or ray://host:port.")] = None,
+    gpus_per_run: Annotated[float | None, typer.Option(help="On a cluster: 0.25 lets four runs share a GPU.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Default: the paper's. The table states any other.")] = None,
+    data: Annotated[str | None, typer.Option(help="Another data set; its rows are sym-40, linadv-30, ...")] = None,
     model_option: Annotated[Pairs | None, typer.Option(help="name=value, for example width=0.5.")] = None,
     device: Device = "auto",
-    is_dry: Annotated[bool, typer.Option("--dry-run", help="Print the runs and how long they will take.")] = False,
+    is_dry: Annotated[bool, typer.Option("--dry-run", help="Only print the runs and how long they will take.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """A table or figure of the paper: run what is not finished yet, and set ours beside theirs."""
+    """Reproduce a table or figure of the paper: run what is not finished yet, and compare the figures."""
     from gradsieve.experiments.grid import Scope, read_seeds
     from gradsieve.experiments.grid_folder import default_folder
     from gradsieve.experiments.ray_pool import read_cluster
@@ -76,10 +76,10 @@ def reproduce(
 
 @app.command()
 def publish(
-    folder: Annotated[Path, typer.Argument(help="Folder of a grid, or a copy of the JSON files in it.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a grid, or a copy of its JSON files.")],
     to: Annotated[Path, typer.Option(help="Folder of the published records.")] = Path("results"),
 ) -> None:
-    """Add the records of a grid to those that are published; a figure that is there is never changed."""
+    """Add the records of a grid to the published ones. A published figure is never changed."""
     from gradsieve.experiments.publish import publish_folder
 
     for path in publish_folder(folder, to):
@@ -89,9 +89,9 @@ def publish(
 @data_app.command("fetch")
 def fetch_command(
     name: Annotated[str, typer.Argument(help=names(PUBLISHED))],
-    to: Annotated[Path, typer.Option(help="Folder of data sets, for --data-dir of other commands.")] = Path("data"),
+    to: Annotated[Path, typer.Option(help="Folder for data sets: --data-dir of other commands.")] = Path("data"),
 ) -> None:
-    """Fetch a public data set, go on where a download broke off, and compare its SHA-256."""
+    """Fetch a public data set, resume a broken download, and check its SHA-256."""
     from gradsieve.data.fetch import fetch
 
     fetch(name, to, typer.echo)
@@ -99,10 +99,10 @@ def fetch_command(
 
 @data_app.command("check")
 def check_command(
-    folder: Annotated[Path, typer.Argument(help="Where the data sets are.")],
+    folder: Annotated[Path, typer.Argument(help="Folder with the data sets.")],
     as_json: AsJson = False,
 ) -> None:
-    """Which data sets are complete in a folder, and which files of the others are missing or damaged."""
+    """Check which data sets in a folder are complete, and which files are missing or damaged."""
     from gradsieve.data.check import check_folder
 
     findings = check_folder(folder)

@@ -34,7 +34,7 @@ TABLES = {"methods": METHODS, "corruptions": CORRUPTIONS, "models": MODELS, "dat
 
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
-    """Everything that can be chosen: methods, corruptions, models, data sets, schedules."""
+    """List the methods, corruptions, models, data sets and schedules to choose from."""
     from gradsieve.report.listing import listing
 
     entries = listing(TABLES)
@@ -59,20 +59,20 @@ def train(
     method: MethodName = DEFAULT_METHOD,
     corruption: Annotated[str, typer.Option(help=names(CORRUPTIONS))] = "none",
     rate: Annotated[float | None, typer.Option(help="Share of rows to corrupt.")] = None,
-    drop_rate: Annotated[str | None, typer.Option(help="Share to drop, or auto; as --rate if not given.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="As the data set's recipe if not given.")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, corruption, row order and dropout.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; a name under runs/ if not given.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from where the folder stands, or start it.")] = False,
-    preset: Annotated[str, typer.Option(help="proper, or authors to train as their code does.")] = "proper",
-    corruption_seed: Annotated[int | None, typer.Option(help="Another than --seed for the corruption.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the files of the data set are.")] = None,
+    drop_rate: Annotated[str | None, typer.Option(help="Share of rows to drop, or auto; default: --rate.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Default: from the data set's recipe.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the weights, corruption, row order and dropout.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run; default: a new name in runs/.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out, or start it.")] = False,
+    preset: Annotated[str, typer.Option(help="proper, or authors: train as the authors' code does.")] = "proper",
+    corruption_seed: Annotated[int | None, typer.Option(help="Seed of the corruption, if not --seed.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data set's files.")] = None,
     model: Annotated[str | None, typer.Option(help=names(MODELS))] = None,
     batch_size: Annotated[int | None, typer.Option()] = None,
     learning_rate: Annotated[float | None, typer.Option()] = None,
     decay: Annotated[str | None, typer.Option(help="Learning rate: constant or linear.")] = None,
-    schedule: Annotated[str | None, typer.Option(help=f"{names(SCHEDULES)}, or module:function of yours.")] = None,
-    ramp: Annotated[int | None, typer.Option(help="Length of the schedule's rise.")] = None,
+    schedule: Annotated[str | None, typer.Option(help=f"{names(SCHEDULES)}, or your own module:function.")] = None,
+    ramp: Annotated[int | None, typer.Option(help="How long the drop rate rises, in schedule units.")] = None,
     schedule_unit: Annotated[str | None, typer.Option(help="epoch or step.")] = None,
     method_option: MethodOption = None,
     model_option: Annotated[Pairs | None, typer.Option(help="name=value, for example norm=group.")] = None,
@@ -80,22 +80,22 @@ def train(
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     augment: Annotated[str, typer.Option(help="none, or crop-flip for images.")] = "none",
-    engine: Annotated[str, typer.Option(help="auto, plain or captured (each step one CUDA graph).")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, plain or captured (each step is one CUDA graph).")] = "auto",
     compile: Annotated[
-        str, typer.Option(help="torch.compile: auto (where it pays), shared (by many runs), on, off.")
+        str, typer.Option(help="torch.compile: auto (if it pays back), shared (with other runs), on or off.")
     ] = "auto",
-    batchnorm: Annotated[str, typer.Option(help="Over several ranks: sync, as one rank has it, or local.")] = "sync",
-    bounds: Annotated[bool, typer.Option("--bounds", help="Measure the gradient's error beside its bound.")] = False,
-    save_every: Annotated[float, typer.Option(help="Seconds between two resumable states.")] = 30.0,
+    batchnorm: Annotated[str, typer.Option(help="Over several ranks: sync (as on one rank) or local.")] = "sync",
+    bounds: Annotated[bool, typer.Option("--bounds", help="Measure the gradient's error and its bounds.")] = False,
+    save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print result.json instead of words.")] = False,
 ) -> None:
-    """Train one network (or two) on corrupted targets, test on clean ones, and leave a folder with all of it."""
+    """Train one network (or two) on corrupted targets, test it on clean ones, and save everything in a folder."""
     from gradsieve import ranks
     from gradsieve.training.loop import run_label, train
     from gradsieve.training.run import make_run
 
     if rate is None and corruption != "none":
-        raise InputError(f"--rate is missing: the share of rows that --corruption {corruption} is to corrupt.")
+        raise InputError(f"--rate is missing: the share of rows for --corruption {corruption} to corrupt.")
     ready = partial(
         make_run,
         data,
@@ -146,7 +146,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs, the table and the picture.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
-    """Digits with 40 % wrong labels, faces with 30 % wrong landmarks: plain training beside PRL(L) and Co-PRL(L)."""
+    """Compare plain training with PRL(L) and Co-PRL(L) on digits with 40 % and faces with 30 % wrong targets."""
     from gradsieve.experiments.demo import run_demo
 
     run_demo(out, seed=seed)
@@ -155,18 +155,18 @@ def demo(
 @app.command()
 def bench(
     workload: Annotated[str, typer.Option(help="cnn9, cnn9-group, cnn9-quarter, cnn9-quarter-group or mlp.")] = "mlp",
-    methods: Annotated[str, typer.Option(help="Names, separated by commas; all that fit if not given.")] = "",
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a step; the workload's own if not given.")] = None,
+    methods: Annotated[str, typer.Option(help="Names, separated by commas; default: all that apply.")] = "",
+    batch_size: Annotated[int | None, typer.Option(help="Rows per step; default: the workload's own.")] = None,
     drop_rate: Annotated[float, typer.Option()] = 0.45,
-    turns: Annotated[int, typer.Option(help="Turns that the methods take.")] = 30,
+    turns: Annotated[int, typer.Option(help="How many turns each method takes.")] = 30,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    engine: Annotated[str, typer.Option(help="plain, captured or compiled; auto: the last on a GPU.")] = "auto",
-    peers: Annotated[bool, typer.Option("--peers", help="The authors' way, Opacus, torch.func beside ours.")] = False,
-    floors: Annotated[bool, typer.Option(help="The layers' products alone.")] = True,
-    ranks: Annotated[str, typer.Option(help="Such as 1,2,4: over so many processes; selection's share.")] = "",
+    engine: Annotated[str, typer.Option(help="plain, captured, compiled or auto (compiled on a GPU).")] = "auto",
+    peers: Annotated[bool, typer.Option("--peers", help="Also time the authors' way, Opacus and torch.func.")] = False,
+    floors: Annotated[bool, typer.Option(help="Also time the layers' products alone.")] = True,
+    ranks: Annotated[str, typer.Option(help="Numbers of processes to time a step over, such as 1,2,4.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """What a robust step costs on this machine, as a ratio to a plain one."""
+    """Time each method's step against a plain one on this machine."""
     from gradsieve.experiments.bench import bench, find_workload
 
     chosen = list(listed(methods))

@@ -197,7 +197,7 @@ def doubt_of_words(cells: NDArray) -> str:
         )
     filled = cells[~is_missing(cells, among_numbers=True)]
     words = Counter(cell.strip() for cell in filled if number(cell) is None)
-    if 2 * words.total() > len(filled):
+    if not words or 2 * words.total() > len(filled):
         return ""
     return (
         f"{words.total() / len(filled):.0%} of its filled cells, such as {words.most_common(1)[0][0]!r}, are no "

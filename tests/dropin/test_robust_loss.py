@@ -303,6 +303,23 @@ def test_a_row_whose_loss_falls_without_end_goes_first(score):
     assert robust.ledger.mean_score[1] == torch.inf
 
 
+@SCORES
+@pytest.mark.parametrize("broken", [torch.inf, -torch.inf])
+def test_a_row_of_infinite_logits_goes_first_though_it_is_flat_there(score, broken):
+    """Logits of half precision overflow soon, and those that agree with their targets have no gradient."""
+    outputs, targets = torch.tensor([2.0, broken, -1.0, 1.0]), torch.tensor([1.0, float(broken > 0), 1.0, 0.0])
+    robust = RobustLoss(nn.BCEWithLogitsLoss(), 0.25, score=score)
+    assert robust(outputs, targets).isfinite()
+    assert robust.kept.tolist() == [0, 2, 3]
+
+
+@SCORES
+def test_a_row_of_infinite_loss_goes_first_though_it_is_flat_there(score):
+    robust = RobustLoss(lambda outputs, targets: targets - outputs.clamp(min=0).log(), 0.25, score=score)
+    assert robust(torch.tensor([2.0, -1.0, 0.5, 1.0]), torch.ones(4)).isfinite()
+    assert robust.kept.tolist() == [0, 2, 3]
+
+
 # The schedule and the state.
 
 

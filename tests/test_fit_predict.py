@@ -19,7 +19,7 @@ from gradsieve.estimators.decorrelating import decorrelation
 from gradsieve.estimators.scaling import input_scale, scale_inputs
 from gradsieve.files.fit import fit_file, predict_file
 from gradsieve.tables import encoding, model_folder
-from gradsieve.tables.cells import safe_cell
+from gradsieve.tables.cells import safe_cell, unquoted
 from gradsieve.tables.encoding import Encoding, learn_categories, learn_columns, learn_number
 from gradsieve.tables.frame import Frame
 from gradsieve.tables.model_folder import load_model, save_model
@@ -262,14 +262,15 @@ def test_a_folder_that_is_no_model(tmp_path, table):
         predict_file(tmp_path, table)
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1"])
+@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1", "'=1", "''-cmd", "'-5"])
 def test_text_that_a_spreadsheet_would_run_is_neutralised(text):
     assert safe_cell(text) == f"'{text}"
+    assert unquoted(safe_cell(text)) == text
 
 
 @pytest.mark.parametrize(("value", "cell"), [(-1.5, "-1.5"), ("-1.5", "-1.5"), ("+3", "+3"), (7, "7"), ("a=b", "a=b")])
 def test_numbers_stay_numbers(value, cell):
-    assert safe_cell(value) == cell
+    assert safe_cell(value) == unquoted(cell) == cell
 
 
 def test_hostile_classes_are_neutralised_in_what_is_written(tmp_path):

@@ -715,6 +715,14 @@ def test_divergences_of_pixels_are_trimmed_as_distributions(criterion, unit):
     assert torch.equal(last.kept, robust.kept)
 
 
+@pytest.mark.parametrize("criterion", [nn.KLDivLoss(reduction="batchmean"), partial(F.kl_div, reduction="batchmean")])
+def test_a_mean_over_rows_stays_one_where_their_pixels_are_trimmed(criterion):
+    """Else the gradient would be as many times smaller as a row has pixels."""
+    outputs, _ = classes(0, 4)
+    logs, targets = outputs.log_softmax(1), classes(1, 4)[0].detach().softmax(1)
+    torch.testing.assert_close(RobustLoss(criterion, 0.0, unit="element")(logs, targets), criterion(logs, targets))
+
+
 def test_a_criterion_of_columns_is_told_that_it_gets_single_outputs():
     robust = RobustLoss(lambda outputs, targets: ((outputs - targets) ** 2).mean(1), 0.3, unit="element")
     with pytest.raises(InputError, match=r"single outputs \(120,\) and targets \(120,\) by unit='element'.*unit='row'"):

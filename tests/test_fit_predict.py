@@ -397,6 +397,22 @@ def test_a_folder_from_before_codes_were_kept_apart_predicts_as_it_did(coded, tm
     assert said == [said[0]] * 300
 
 
+@pytest.mark.parametrize("mark", ["-", "none"])
+def test_a_mark_is_the_word_that_it_was_where_numbers_alone_are_beside_it(tmp_path, mark):
+    """It holds nothing among numbers, and the model knows a column of words."""
+    rows = [[(mark, "1", "word")[i % 3], f"{i % 3 + 0.01 * (i % 7):.2f}"] for i in range(90)]
+    fit_file(write_csv(tmp_path / "all.csv", ["a", "y"], rows), "y", tmp_path / "m", epochs=2)
+    part = write_csv(tmp_path / "part.csv", ["a"], [[mark], ["1"]])
+    whole = amounts(tmp_path / "m", tmp_path / "all.csv")
+    assert amounts(tmp_path / "m", part) == pytest.approx(whole[:2], rel=1e-4)
+
+
+def test_a_folder_from_before_a_spelling_was_a_number_knows_it_as_the_word_that_it_was(tmp_path):
+    frame = read_frame(write_csv(tmp_path / "a.csv", ["a"], [["\u22121"], ["-"], ["2"]]), words=["a"])
+    column = encoding.CategoryColumn("a", ["-", "2", "\u22121"], has_other=False)
+    assert column.encode(frame, 3.0).argmax(1).tolist() == [2, 0, 1]
+
+
 def test_a_target_among_the_codes_is_still_read_as_a_target(tmp_path):
     table = write_csv(tmp_path / "t.csv", ["a", "y"], [[i, i % 2] for i in range(60)])
     assert fit_file(table, ["y"], tmp_path / "m", categorical=["y"], epochs=1)["task"] == "classification"

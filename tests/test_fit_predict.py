@@ -19,7 +19,7 @@ from gradsieve.estimators.decorrelating import decorrelation
 from gradsieve.estimators.scaling import input_scale, scale_inputs
 from gradsieve.files.fit import fit_file, predict_file
 from gradsieve.tables import encoding, model_folder
-from gradsieve.tables.cells import safe_cell
+from gradsieve.tables.cells import safe_cell, unquoted
 from gradsieve.tables.encoding import Encoding, learn_categories, learn_columns, learn_number
 from gradsieve.tables.frame import Frame
 from gradsieve.tables.model_folder import load_model, save_model
@@ -262,14 +262,15 @@ def test_a_folder_that_is_no_model(tmp_path, table):
         predict_file(tmp_path, table)
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1"])
+@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1", "'=1", "''-cmd", "'-5"])
 def test_text_that_a_spreadsheet_would_run_is_neutralised(text):
     assert safe_cell(text) == f"'{text}"
+    assert unquoted(safe_cell(text)) == text
 
 
 @pytest.mark.parametrize(("value", "cell"), [(-1.5, "-1.5"), ("-1.5", "-1.5"), ("+3", "+3"), (7, "7"), ("a=b", "a=b")])
 def test_numbers_stay_numbers(value, cell):
-    assert safe_cell(value) == cell
+    assert safe_cell(value) == unquoted(cell) == cell
 
 
 def test_hostile_classes_are_neutralised_in_what_is_written(tmp_path):
@@ -394,6 +395,22 @@ def test_a_folder_from_before_codes_were_kept_apart_predicts_as_it_did(coded, tm
     save_model(tmp_path / "m", replace(model, encoding=replace(model.encoding, columns=columns)), {}, "")
     said = amounts(tmp_path / "m", table)
     assert said == [said[0]] * 300
+
+
+@pytest.mark.parametrize("mark", ["-", "none"])
+def test_a_mark_is_the_word_that_it_was_where_numbers_alone_are_beside_it(tmp_path, mark):
+    """It holds nothing among numbers, and the model knows a column of words."""
+    rows = [[(mark, "1", "word")[i % 3], f"{i % 3 + 0.01 * (i % 7):.2f}"] for i in range(90)]
+    fit_file(write_csv(tmp_path / "all.csv", ["a", "y"], rows), "y", tmp_path / "m", epochs=2)
+    part = write_csv(tmp_path / "part.csv", ["a"], [[mark], ["1"]])
+    whole = amounts(tmp_path / "m", tmp_path / "all.csv")
+    assert amounts(tmp_path / "m", part) == pytest.approx(whole[:2], rel=1e-4)
+
+
+def test_a_folder_from_before_a_spelling_was_a_number_knows_it_as_the_word_that_it_was(tmp_path):
+    frame = read_frame(write_csv(tmp_path / "a.csv", ["a"], [["\u22121"], ["-"], ["2"]]), words=["a"])
+    column = encoding.CategoryColumn("a", ["-", "2", "\u22121"], has_other=False)
+    assert column.encode(frame, 3.0).argmax(1).tolist() == [2, 0, 1]
 
 
 def test_a_target_among_the_codes_is_still_read_as_a_target(tmp_path):

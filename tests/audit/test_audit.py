@@ -146,12 +146,35 @@ def test_rows_that_have_moved_since_the_training_are_not_audited(tmp_path):
         file.write_text("a,b\n" + "".join(now))
         with pytest.raises(RunFolderError, match=rf"trained on other rows{counted}: the data has changed since"):
             audit_run(tmp_path / "run")
-    # A result that was written before rows had a sum is audited as long as there are as many.
+    # A result that was written before rows had an outline is audited as long as there are as many.
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    del result["data_sha256"]
+    del result["rows_outline"]
     (tmp_path / "run" / "result.json").write_text(json.dumps(result))
     file.write_text("a,b\n" + "".join(sorted(lines)))
     assert len(audit_run(tmp_path / "run")) == len(before)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_rows_are_those_that_were_trained_on_where_a_machine_rounds_otherwise(tmp_path, task):
+    """Faces that are drawn, or targets that follow the inputs, differ in some last digits on another processor."""
+    file = tmp_path / "rows.csv"
+    values = np.random.default_rng(0).normal(size=(60, 2))
+    target = [f"{2 * own:.9g}" if task == "regression" else f"{own > 0:d}" for own in values[:, 0]]
+    run = make_run("table", "prl-l", epochs=1, data_dir=str(file), data_options={"task": task})
+
+    def write(values):
+        lines = [f"{a:.9g},{b:.9g},{y}\n" for (a, b), y in zip(values, target, strict=True)]
+        file.write_text("a,b,y\n" + "".join(lines))
+
+    write(values)
+    train(run, tmp_path / "run")
+    write(values * (1 + 3e-7))
+    assert len(audit_run(tmp_path / "run")) == 48
+    target[3], target[4] = "1", "1"
+    target[5] = "0"
+    write(values)
+    with pytest.raises(RunFolderError, match="trained on other rows: the data has changed since"):
+        audit_run(tmp_path / "run")
 
 
 def test_two_networks_answer_together(tmp_path):

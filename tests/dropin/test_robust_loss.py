@@ -303,6 +303,23 @@ def test_a_row_whose_loss_falls_without_end_goes_first(score):
     assert robust.ledger.mean_score[1] == torch.inf
 
 
+@SCORES
+@pytest.mark.parametrize("broken", [torch.inf, -torch.inf])
+def test_a_row_of_infinite_logits_goes_first_though_it_is_flat_there(score, broken):
+    """Logits of half precision overflow soon, and those that agree with their targets have no gradient."""
+    outputs, targets = torch.tensor([2.0, broken, -1.0, 1.0]), torch.tensor([1.0, float(broken > 0), 1.0, 0.0])
+    robust = RobustLoss(nn.BCEWithLogitsLoss(), 0.25, score=score)
+    assert robust(outputs, targets).isfinite()
+    assert robust.kept.tolist() == [0, 2, 3]
+
+
+@SCORES
+def test_a_row_of_infinite_loss_goes_first_though_it_is_flat_there(score):
+    robust = RobustLoss(lambda outputs, targets: targets - outputs.clamp(min=0).log(), 0.25, score=score)
+    assert robust(torch.tensor([2.0, -1.0, 0.5, 1.0]), torch.ones(4)).isfinite()
+    assert robust.kept.tolist() == [0, 2, 3]
+
+
 # The schedule and the state.
 
 
@@ -696,6 +713,14 @@ def test_divergences_of_pixels_are_trimmed_as_distributions(criterion, unit):
     last = RobustLoss(criterion, 0.25, unit=unit, class_dim=-1)
     torch.testing.assert_close(last(logs.movedim(1, -1), targets.movedim(1, -1)), loss)
     assert torch.equal(last.kept, robust.kept)
+
+
+@pytest.mark.parametrize("criterion", [nn.KLDivLoss(reduction="batchmean"), partial(F.kl_div, reduction="batchmean")])
+def test_a_mean_over_rows_stays_one_where_their_pixels_are_trimmed(criterion):
+    """Else the gradient would be as many times smaller as a row has pixels."""
+    outputs, _ = classes(0, 4)
+    logs, targets = outputs.log_softmax(1), classes(1, 4)[0].detach().softmax(1)
+    torch.testing.assert_close(RobustLoss(criterion, 0.0, unit="element")(logs, targets), criterion(logs, targets))
 
 
 def test_a_criterion_of_columns_is_told_that_it_gets_single_outputs():

@@ -79,6 +79,15 @@ def test_words_among_numbers_are_told(share, is_told):
     learn_columns(frame, ["size"], ["size"], lambda text: pytest.fail(text))
 
 
+@pytest.mark.parametrize("cell", ["", "none", "-"])
+def test_a_column_in_which_no_cell_is_filled_says_nothing_and_is_left_out(tmp_path, cell):
+    path, notes = tmp_path / "rows.csv", []
+    path.write_text("size,comment\n" + "".join(f"{row},{cell}\n" for row in range(20)))
+    (size,) = learn_columns(read_frame(path), ["size", "comment"], [], notes.append)
+    assert size.name == "size"
+    assert notes == ["column comment is left out: it is constant"]
+
+
 def test_among_true_and_false_the_cell_that_is_neither_is_named(tmp_path):
     rows = [("True", "False")[row % 2] for row in range(30)]
     rows[20] = "yes"

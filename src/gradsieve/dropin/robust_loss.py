@@ -48,6 +48,7 @@ from gradsieve.dropin.trimmed_loss import (
     ranking,
     ranking_of,
     record,
+    reduction,
     sums,
 )
 from gradsieve.dropin.watch import watch
@@ -176,17 +177,21 @@ class RobustLoss(Scheduled):
         """The loss of outputs of any shape, by any criterion, on any device."""
         outputs, targets = self.arranged(outputs, targets)
         check_weights(self.criterion, targets)
+        rows = len(outputs)
         if self.unit == "element":
             outputs, targets = as_elements(self.criterion, outputs, targets)
         classes = check_classes(targets) if self.balanced else None
         if self.is_closed(outputs, targets):
             return self.closed(outputs, targets)
         try:
-            return self.by_autograd(outputs, targets, classes)
+            loss = self.by_autograd(outputs, targets, classes)
         except IndexError as error:
             if self.unit == "element" and outputs.dim() == 1:
                 refuse_elements(outputs, targets, error)
             raise
+        if len(outputs) > rows and reduction(self.criterion) == "batchmean":
+            return loss * (len(outputs) / rows)  # it divides by rows, which the elements are to it
+        return loss
 
     def by_autograd(self, outputs: Tensor, targets: Tensor, classes: Tensor | None) -> Tensor:
         """The criterion itself over what is kept."""

@@ -87,12 +87,16 @@ def check_batch(outputs: Tensor, targets: Tensor, class_dim: int) -> None:
 # How a criterion averages.
 
 
+def reduction(criterion: Criterion) -> str | None:
+    """What a criterion makes of its elements, where it says so."""
+    if isinstance(criterion, partial):
+        return criterion.keywords.get("reduction") or reduction(criterion.func)
+    return getattr(criterion, "reduction", None)
+
+
 def sums(criterion: Criterion) -> bool:
     """Whether a criterion adds up its elements where others take the mean."""
-    if isinstance(criterion, partial):
-        own = criterion.keywords.get("reduction")
-        return own == "sum" if own else sums(criterion.func)
-    return getattr(criterion, "reduction", None) == "sum"
+    return reduction(criterion) == "sum"
 
 
 def class_weights(criterion: Criterion) -> Tensor | None:

@@ -18,7 +18,7 @@ from gradsieve.audit.run import audit_run
 from gradsieve.data import Task
 from gradsieve.errors import CheckpointError
 from gradsieve.report.source_rows import SourceTargets
-from gradsieve.tables.cells import FORMULA
+from gradsieve.tables.cells import unquoted
 from gradsieve.training.files import read_json
 from gradsieve.training.ledger import Ledger
 
@@ -128,11 +128,6 @@ def number_or_text(text: str) -> Any:
         return int(text) if text.strip().removeprefix("-").isdecimal() else float(text)
     except ValueError:
         return text
-
-
-def unquoted(text: str) -> str:
-    """Without the apostrophe that keeps spreadsheets from running it."""
-    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
 
 
 def ledger_findings(

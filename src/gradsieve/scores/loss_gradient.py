@@ -141,8 +141,8 @@ def by_autograd(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tenso
         outputs = outputs.detach().requires_grad_()
         losses = row_losses(criterion, outputs, targets)
         (gradient,) = torch.autograd.grad(losses.sum(), outputs)
-    # The derivative of abs is 0 at NaN, which would put a broken row before all others.
-    return gradient.masked_fill(losses.isnan().view(-1, *[1] * (gradient.dim() - 1)), torch.nan)
+    # The derivative is 0 of abs at NaN, and of a clamp whose logarithm is infinite: a broken row would be the first.
+    return gradient.masked_fill(~losses.isfinite().view(-1, *[1] * (gradient.dim() - 1)), torch.nan)
 
 
 def cross_entropy(
@@ -191,6 +191,7 @@ def binary_cross_entropy(
     """sigmoid - target, weighted as asked."""
     wanted = targets if pos_weight is None else targets * pos_weight
     gradient = outputs.sigmoid() * (wanted + 1 - targets) - wanted
+    gradient = gradient.where(outputs.isfinite(), torch.nan)  # as the loss is there: sigmoid(infinity) is 1
     return (gradient if weight is None else gradient * weight) / elements(outputs)
 
 

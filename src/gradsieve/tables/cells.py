@@ -13,13 +13,21 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def safe_cell(value: Any) -> str:
-    """A cell. A number stays a number; text that a spreadsheet would run gets an apostrophe in front."""
+    """A cell. A number stays a number; text that a spreadsheet would run gets an apostrophe in front.
+
+    So does text that has one there already: else nobody could tell which is its own.
+    """
     if isinstance(value, float):
         return repr(float(value)) if value == value else ""
     text = str(value)
-    if text.startswith(FORMULA) and finite_number(text) is None:
+    if text.lstrip("'").startswith(FORMULA) and finite_number(text) is None:
         return f"'{text}"
     return text
+
+
+def unquoted(text: str) -> str:
+    """The text of a cell without the apostrophe that keeps spreadsheets from running it."""
+    return text[1:] if text.startswith("'") and text.lstrip("'").startswith(FORMULA) else text
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

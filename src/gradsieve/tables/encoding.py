@@ -98,9 +98,12 @@ class CategoryColumn:
         return (found[:, None] == np.arange(self.size)).astype(np.float32)
 
     def places(self, by_number: bool) -> dict[str, int]:
-        """Where each category is. A number does not tell how it was written: 1 is 1.0, or 01, if it is one of them."""
+        """Where each category is. A number does not tell how it was written: 1 is 1.0, or 01, if it is one of them.
+
+        Nor do words that are not codes; a model from before may have what is a number only since, such as a typeset -1.
+        """
         place = {name: position for position, name in enumerate(self.categories)}
-        if not (by_number and self.as_written):
+        if self.as_written and not by_number:
             return place
         labels = [label(name) for name in self.categories]
         return {name: position for position, name in enumerate(labels) if labels.count(name) == 1} | place
@@ -124,8 +127,8 @@ class Encoding:
 
     @property
     def words(self) -> set[str]:
-        """Those that are read as they are written, though they may look like numbers."""
-        return {each.name for each in self.columns if isinstance(each, CategoryColumn) and each.as_written}
+        """Those that are words, though in another file all of them may look like numbers, or like none."""
+        return {each.name for each in self.columns if isinstance(each, CategoryColumn)}
 
     @property
     def size(self) -> int:
@@ -197,7 +200,7 @@ def doubt_of_words(cells: NDArray) -> str:
         )
     filled = cells[~is_missing(cells, among_numbers=True)]
     words = Counter(cell.strip() for cell in filled if number(cell) is None)
-    if 2 * words.total() > len(filled):
+    if not words or 2 * words.total() > len(filled):
         return ""
     return (
         f"{words.total() / len(filled):.0%} of its filled cells, such as {words.most_common(1)[0][0]!r}, are no "

@@ -23,8 +23,9 @@ from gradsieve.registry import sources
 from gradsieve.training.files import digest, finite
 from gradsieve.training.folder import RunFolder, read_folder
 from gradsieve.training.ledger import Ledger
+from gradsieve.training.outline import is_outlined, outline
 from gradsieve.training.run import Run
-from gradsieve.training.setting import Setting, fingerprint
+from gradsieve.training.setting import Setting
 from gradsieve.training.shared_folder import SharedFolder
 from gradsieve.training.sources import changed_code
 from gradsieve.training.state import State, load_weights
@@ -108,7 +109,7 @@ def finish(
         "purity": state.history[-1]["purity"],
         "corrupted": int(setting.is_corrupted.sum()),
         "rows": len(setting.data.train),
-        "data_sha256": state.data_sha256,
+        "rows_outline": outline(setting.data.train),
         "input_shape": list(setting.data.train.inputs.shape[1:]),
         "outputs": setting.data.outputs,
         "seconds": state.seconds,
@@ -156,9 +157,10 @@ def require_whole(folder: Path | None, summary: Mapping[str, Any], history: list
 
 def require_trained_on(folder: RunFolder, rows: Rows) -> None:
     """Refuse training rows that are not those of a result: what it says of each row would be said of another."""
-    summary, found = folder.result(), fingerprint(rows)
+    summary = folder.result()
     is_as_long = len(rows) == summary.get("rows")
-    if not is_as_long or summary.get("data_sha256", found) != found:  # one from before knows only how many there were
+    has_outline = "rows_outline" in summary  # a result from before has none
+    if not is_as_long or (has_outline and not is_outlined(rows, summary["rows_outline"])):
         counts = "" if is_as_long else f" ({len(rows)} rows, it was trained on {summary.get('rows')})"
         raise RunFolderError(
             f"{folder.path} was trained on other rows{counts}: the data has changed since. Put it back as it was, or "

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradsieve.choosing.ballot import hold_vote
-from gradsieve.choosing.rivals import explain, majority_first, may_be_bent, suspects_of
+from gradsieve.choosing.rivals import divide, explain, majority_first, may_be_bent
 from gradsieve.errors import GradsieveError, InputError
 
 ROWS = 2000
@@ -66,12 +66,26 @@ def test_many_rows_of_chance_are_no_majority(random):
     assert majority_first(np.stack([truth, np.zeros_like(truth)]), given) == (0, 1)
 
 
+def suspects(rivals, given):
+    found = divide(rivals, given, np.ones(ROWS))
+    assert found is not None
+    np.testing.assert_array_equal(found.majority, rivals[0])
+    return found.is_suspect
+
+
 def test_wrong_rows_are_counted_where_they_follow_a_rule(random):
     truth, given, is_wrong = flipped(random)
-    wrong = suspects_of(np.stack([truth, -truth]), given, np.ones(ROWS))
+    wrong = suspects(np.stack([truth, -truth]), given)
     moved = is_wrong & (np.abs(2 * truth[:, 0]) > 0.3)  # three errors
     assert wrong.mean() == pytest.approx(moved.mean(), abs=0.03)
     assert wrong[~is_wrong].mean() < 0.02
+
+
+def test_a_row_that_sides_with_the_minority_may_lie_nearer_than_one_that_does_not(random):
+    """Swapped numbers that are nearly equal move little, but to where the minority's network expects them."""
+    truth, given, is_wrong = flipped(random, noise=0.01)
+    moved = is_wrong & (np.abs(2 * truth[:, 0]) > 0.125)  # half of what counts as right otherwise
+    assert suspects(np.stack([truth, -truth]), given).mean() == pytest.approx(moved.mean(), abs=0.003)
 
 
 def test_what_neither_has_learnt_is_nobodys(random):
@@ -80,7 +94,7 @@ def test_what_neither_has_learnt_is_nobodys(random):
     unlearnt = np.arange(ROWS) < 400
     rivals[0, unlearnt] = 3.0
     rivals[1, unlearnt] = given[unlearnt] + 4.0 * np.sign(given[unlearnt] - 3.0)  # a little farther away than the first
-    wrong = suspects_of(rivals, given, np.ones(ROWS))
+    wrong = suspects(rivals, given)
     assert wrong[unlearnt].mean() < 0.5
     assert wrong[~unlearnt].mean() == pytest.approx(is_wrong[~unlearnt].mean(), abs=0.08)
 
@@ -88,23 +102,23 @@ def test_what_neither_has_learnt_is_nobodys(random):
 def test_noise_that_was_divided_says_nothing(random):
     signal = random.normal(size=(ROWS, 1))
     given = signal + 1.5 * random.normal(size=(ROWS, 1))
-    assert suspects_of(np.stack([signal + 1.2, signal - 1.2]), given, np.ones(ROWS)) is None
+    assert divide(np.stack([signal + 1.2, signal - 1.2]), given, np.ones(ROWS)) is None
 
 
 def test_rivals_that_agree_say_nothing(random):
     truth, given, _ = flipped(random, 0.0)
-    assert suspects_of(np.stack([truth, 0.8 * truth]), given, np.ones(ROWS)) is None
+    assert divide(np.stack([truth, 0.8 * truth]), given, np.ones(ROWS)) is None
 
 
 def test_a_second_network_that_meets_nothing_says_nothing(random):
     truth, given, is_wrong = flipped(random, 0.4)
     given[is_wrong] = random.uniform(-4, 4, (is_wrong.sum(), 1))
-    assert suspects_of(np.stack([truth, np.zeros_like(truth)]), given, np.ones(ROWS)) is None
+    assert divide(np.stack([truth, np.zeros_like(truth)]), given, np.ones(ROWS)) is None
 
 
 def test_a_few_rows_are_no_rivals(random):
     truth, given, _ = flipped(random, 0.04)
-    assert suspects_of(np.stack([truth, -truth]), given, np.ones(ROWS)) is None
+    assert divide(np.stack([truth, -truth]), given, np.ones(ROWS)) is None
 
 
 def last_vote_of(answers, given):
@@ -172,3 +186,34 @@ def test_an_error_of_the_callers_is_no_defeat(random):
 
     with pytest.raises(InputError, match="no trainable parameter"):
         race_of(random, refuse)
+
+
+@pytest.mark.parametrize(("noise", "is_heard"), [(0.02, True), (0.35, False)])
+def test_rivals_that_meet_rows_less_closely_than_the_winner_are_not_heard(random, noise, is_heard):
+    from gradsieve.choosing.rates import pick_rate
+
+    truth, given, _ = flipped(random, 0.4)
+    learnt = np.stack([truth, -truth]) + noise * random.normal(size=(2, ROWS, 1))
+    asked = []
+
+    def pick(rivals):
+        return pick_rate(lambda rate: Fixed(truth if rate else 0.1 * truth), given, rivals=rivals)
+
+    heard = pick(lambda: asked.append(None) or learnt)
+    assert len(asked) == 1
+    assert divide(learnt, given, np.ones(ROWS)) is not None
+    assert (heard.estimate != pick(None).estimate) == is_heard
+
+
+@pytest.mark.parametrize(("astray", "is_followed"), [(0.1, True), (0.3, False)])
+def test_a_winner_that_the_majoritys_rival_contradicts_is_not_followed(random, astray, is_followed):
+    """A network may learn the honest rows of some inputs and the wrong ones of others."""
+    from gradsieve.choosing.rates import pick_rate
+
+    truth, given, _ = flipped(random, 0.4)
+    said = np.where(random.random((ROWS, 1)) < astray, -truth, truth)
+    pick = pick_rate(lambda rate: Fixed(said if rate else 0 * truth), given, rivals=lambda: np.stack([truth, -truth]))
+    assert pick.winner > 0
+    assert (pick.rate > 0) == is_followed
+    assert ("contradict each other" in pick.warning) != is_followed
+    assert pick.estimate == pytest.approx(0.36, abs=0.04)

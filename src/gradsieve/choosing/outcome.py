@@ -80,13 +80,13 @@ def estimate_and_interval(found: tuple[NDArray, Array], weight: Array, seed: int
 def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0, is_divided: bool = False) -> str:
     """What a person should know about a pick, in one sentence; empty where all is well.
 
-    ``refuted``: the rate that would have been used, had the fit at it been what was chosen; 0: it was.
+    ``refuted``: the rate that would have been used, had other networks borne the winner out; 0: they did.
     ``is_divided``: the rows follow two rules, and the estimate is the share of the smaller part.
     """
     if refuted:
         return (
-            f"A fit to all rows at the drop rate {refuted:g} says something else altogether than the networks that the "
-            "rows chose, so nothing is dropped. Nearly half of the targets may be wrong: look at them first."
+            f"At the drop rate {refuted:g}, networks that see different rows contradict each other, so nothing is "
+            "dropped. Nearly half of the targets may be wrong: look at them first."
         )
     if pick.estimate > 0.5:
         return (

@@ -8,9 +8,9 @@ Of many rows the candidates see a sample, which says whether dropping does good,
 many labels are wrong. That is then asked of a network that has seen all other rows a few times and dropped none: wrong
 labels are learnt by heart later.
 
-Where nearly half of the amounts are wrong, a network may learn either half, and which one is luck. So of few rows the
-fit to all of them is rehearsed: if it says something else altogether than the networks that were chosen, nothing is
-dropped. How many are wrong is then asked of two networks that rival for the rows.
+Where nearly half of the amounts are wrong, a network may learn either half, and which one is luck. How many are wrong
+is then asked of two networks that rival for the rows, and of few rows the fit to all of them is rehearsed. If either
+contradicts the networks that were chosen, nothing is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gradsieve.choosing.judge import agree
 from gradsieve.choosing.outcome import doubt, estimate_and_interval, knowing_answers, rate_by_census, rate_by_race
 from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
 from gradsieve.choosing.reading import Array, read_rows
-from gradsieve.choosing.rivals import may_be_bent, suspects_of
+from gradsieve.choosing.rivals import Division, divide, know_enough, may_be_bent
 from gradsieve.choosing.vote import choose
 from gradsieve.errors import GradsieveError, InputError, RankError
 
@@ -84,25 +84,15 @@ def race(
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
     parts, voters = electorate.parts, electorate.whole.voters.numpy()
-    is_small, ends = len(parts) > 1, np.cumsum([len(part.voters) for part in parts])[:-1]
-
-    def is_borne_out(rate: float, said: NDArray) -> bool:
-        """Whether a fit to all rows says what most networks of a candidate have ``said``."""
-        answer = answer_at(1.0, start(rate, electorate.whole))
-        if isinstance(answer, GradsieveError):
-            return False
-        heard = read_rows(answer[None], targets[voters])[0][0]
-        pairs = zip(np.split(heard, ends), np.split(said, ends), strict=True)
-        small = tolerance(said)  # networks that have hardly learnt anything hardly vary
-        return sum(agree(*pair, within=small) for pair in pairs) > len(parts) / 2
-
+    is_small = len(parts) > 1
     return pick_rate(
         lambda rate: Together([start(rate, part) for part in parts]),
         targets[voters],
         weights=None if weights is None else weights[voters],
         seed=seed,
         is_thorough=is_small,
-        is_borne_out=is_borne_out if is_small else None,
+        ends=np.cumsum([len(part.voters) for part in parts])[:-1].tolist(),
+        rehearsal=(lambda rate: start(rate, electorate.whole)) if is_small else None,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
         rivals=None if rivals is None else lambda: np.concatenate([rivals(part) for part in parts], axis=1),
     )
@@ -116,7 +106,8 @@ def pick_rate(
     seed: int = 0,
     rates: Sequence[float] = RATES,
     is_thorough: bool = False,
-    is_borne_out: Callable[[float, NDArray], bool] | None = None,
+    ends: Sequence[int] = (),
+    rehearsal: Callable[[float], Candidate] | None = None,
     census: Callable[[], Candidate] | None = None,
     rivals: Callable[[], NDArray] | None = None,
 ) -> RatePick:
@@ -126,10 +117,11 @@ def pick_rate(
     anything by the first vote are judged by how sure they are, and what drops rows for no good is found out later. Then
     both neighbours of whatever wins are trained to the end, too, until it has won against them: early votes tend to
     small rates.
-    ``is_borne_out``: whether the fit of amounts at a rate says what the winner does about the voting rows; if not, none
-    is dropped. ``census`` starts a network that will know classes better than the candidates do; the estimate is then
-    its own. ``rivals``: what two networks say that rival for amounts, (2, N, q), the majority's first. They are asked
-    where so many may be wrong that the candidates cannot say how many.
+    ``rehearsal`` starts the fit of amounts to all rows at a rate. ``rivals``: what two networks say that rival for
+    amounts, (2, N, q), the majority's first; they are asked where so many may be wrong that the candidates cannot say
+    how many. If either contradicts the winner, none is dropped. ``ends``: where the voters of a candidate's next
+    network begin. ``census`` starts a network that will know classes better than the candidates do; the estimate is
+    then its own.
     """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
@@ -155,12 +147,13 @@ def pick_rate(
     knowing = knowing_answers(last, best) if counted is None else counted
     estimate, interval = estimate_and_interval(suspects(knowing, last.given), last.weights, seed)
     rate = rate_by_race(votes, estimate) if counted is None else rate_by_census(last, estimate, max(rates))
-    refuted, can_go_astray = 0.0, last.given.ndim > 1 and rate > rates[0]
-    if is_borne_out is not None and can_go_astray and not is_borne_out(rate, last.answers[best]):
-        rate, refuted = rates[0], rate
     divided = None if rivals is None else ask_rivals(rivals, targets, last, best, max(winner, estimate))
     if divided is not None:
-        estimate, interval = estimate_and_interval((divided, np.ones(len(divided))), last.weights, seed)
+        says = np.ones(len(divided.is_suspect))
+        estimate, interval = estimate_and_interval((divided.is_suspect, says), last.weights, seed)
+    refuted, can_go_astray = 0.0, last.given.ndim > 1 and rate > rates[0]
+    if can_go_astray and is_contradicted(last.answers[best], targets, ends, divided, rehearsal and rehearsal(rate)):
+        rate, refuted = rates[0], rate
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes, refuted, is_divided=divided is not None))
@@ -228,14 +221,37 @@ def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array
 
 def ask_rivals(
     rivals: Callable[[], NDArray], targets: ArrayLike, last: Vote, best: int, wrong: float
-) -> NDArray[np.bool_] | None:
-    """(N,) which amounts are wrong by two rivals, ``wrong`` of them seeming so to the winner; None: nobody can tell."""
+) -> Division | None:
+    """How two rivals divide the rows, ``wrong`` of which seem wrong to the winner; None where nobody can tell."""
     if last.given.ndim == 1 or not may_be_bent(last, best, wrong):
         return None
     try:
-        said = rivals()
+        said = read_rows(rivals(), targets)[0]
     except (InputError, RankError):
         raise
     except GradsieveError:  # their training has diverged
         return None
-    return suspects_of(read_rows(said, targets)[0], last.given, last.weights)
+    if not know_enough(said[0], last.answers[best], last.given):
+        return None
+    return divide(said, last.given, last.weights)
+
+
+def is_contradicted(
+    said: Array, targets: ArrayLike, ends: Sequence[int], divided: Division | None, rehearsal: Candidate | None
+) -> bool:
+    """Whether the majority's rival or the fit to all rows differs altogether from what the winner has ``said``.
+
+    It does where half of the winner's networks differ from it.
+    """
+    small = tolerance(said)  # networks that have hardly learnt anything hardly vary
+
+    def differs(other: Array) -> bool:
+        pairs = zip(np.split(other, ends), np.split(said, ends), strict=True)
+        return sum(agree(*pair, within=small) for pair in pairs) <= (len(ends) + 1) / 2
+
+    if divided is not None and differs(divided.majority):
+        return True
+    if rehearsal is None:
+        return False
+    answer = answer_at(1.0, rehearsal)
+    return isinstance(answer, GradsieveError) or differs(read_rows(answer[None], targets)[0][0])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.choosing.ballot import Vote
-from gradsieve.choosing.estimate import FAR, distances, spread, tolerance
+from gradsieve.choosing.estimate import FAR, distances, honest_error, spread, tolerance
 from gradsieve.choosing.judge import CLOSER, agree, median_residuals
 from gradsieve.choosing.reading import Array, read_rows
 
@@ -22,6 +22,8 @@ NEAR_HALF = 0.3  # of the rows dropped, or believed to be wrong, from which on r
 COARSE = 0.3  # and a median residual, in interquartile ranges: wrong rows may have bent what is said
 CLOSE = 0.45  # interquartile ranges: a network that meets its rows less closely has only been left with them
 LEAST_PART = 0.1  # of the rows: fewer are no rivals
+AS_CLOSE = 2.0  # times as far as the winner meets honest rows: rivals that miss them by more have learnt too little
+ASIDE = 0.5  # of the usual tolerance: that a row sides with the minority says by itself that it is off
 APART = 1.2  # times the sum of both errors: if rivals lie nearer to each other, they have divided noise between them
 TAIL, WIDER = 0.15, 3.0  # honest residuals: this share of them has so many times the deviation of the others
 FIRST_SHARES = (0.5, 0.3, 0.2)  # of the first network, the second and neither, to begin with
@@ -87,8 +89,15 @@ def may_be_bent(last: Vote, best: int, wrong: float) -> bool:
     return wrong >= NEAR_HALF or bool(residuals[best] > coarse or is_between)
 
 
-def suspects_of(rivals: Array, given: NDArray, weights: Array) -> NDArray[np.bool_] | None:
-    """(N,) which targets side with the minority: by two networks, the majority's first; None where rows do not divide.
+class Division(NamedTuple):
+    """Rows that follow two rules."""
+
+    majority: Array  # (N, q) what its network says
+    is_suspect: NDArray[np.bool_]  # (N,) which targets side with the minority
+
+
+def divide(rivals: Array, given: NDArray, weights: Array) -> Division | None:
+    """How two networks, the majority's first, divide the rows between them; None where rows do not divide.
 
     Noise can be divided as well, in rows above and rows below. Then the two lie no farther apart than their rows do.
     """
@@ -103,4 +112,10 @@ def suspects_of(rivals: Array, given: NDArray, weights: Array) -> NDArray[np.boo
         return None
     from_first, from_second = (distances(each, given) for each in rivals)
     # What neither has learnt is nobody's: it says nothing against the majority unless it sides with the other.
-    return (from_second < from_first) & (from_first > max(FAR * found.errors[0], tolerance(given)))
+    is_off = from_first > max(FAR * found.errors[0], ASIDE * tolerance(given))
+    return Division(rivals[0], (from_second < from_first) & is_off)
+
+
+def know_enough(majority: Array, winner: Array, given: NDArray) -> bool:
+    """Whether the majority's rival meets honest rows about as closely as the winner of the race does."""
+    return honest_error(majority, given) <= AS_CLOSE * honest_error(winner, given)

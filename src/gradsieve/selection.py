@@ -25,10 +25,10 @@ def keep_smallest(
 ) -> Tensor:
     """Indices of the floor((1 - drop_rate) * N) rows with the smallest scores (at least one), ascending.
 
-    ``scores``: one score per row, (N,); large is suspicious. Rows with a NaN score are dropped first.
-    ``ties``: (N,), breaks ties between equal scores; what is still equal is decided by the index.
-    ``classes``: (N,), the class of each row: each class loses about the same share, its best row last of all. The total
-    is as exact as without.
+    - ``scores``: one score per row, (N,); large is suspicious. Rows with a NaN score are dropped first.
+    - ``ties``: (N,), breaks ties between equal scores; what is still equal is decided by the index.
+    - ``classes``: (N,), the class of each row: each class loses about the same share, its best row last of all. The
+      total is as exact as without.
     """
     rate = check_rate("drop_rate", drop_rate)
     return _keep(scores, ties, classes, lambda rows: keep_count(rate, rows))

@@ -62,22 +62,22 @@ HELD_VALUES = 2**20  # the most output values that are held until the next call
 
 
 class RobustLoss(Scheduled):
-    """Mean of ``criterion`` over the ``1 - drop_rate`` share of each batch with the smallest gradient (or loss).
+    """``criterion`` over the ``1 - drop_rate`` share of each batch with the smallest gradient (or loss).
 
     In eval mode, it is the criterion's plain mean over all rows.
 
-    ``criterion``: a loss of torch, as a module or a function, or any function of (outputs, targets) that gives a value
-    for each row.
-    ``drop_rate``: the share to drop; a number, or a function of the time T = 1, 2, ... (``step()`` moves it on, as in a
-    learning-rate scheduler).
-    ``score``: what rows are ranked by, "gradient" (PRL(L)) or "loss" (SPL).
-    ``unit``: "row" drops whole rows, "element" single pixels, tokens or outputs.
-    ``balanced``: drop the same share of every class.
-    ``ramp``: raise a ``drop_rate`` that is a number linearly, over T = 1 to ``ramp``.
-    ``class_dim``: the dimension of the outputs that holds the classes: 1, as in torch's cross-entropy, or -1 for
-    (N, T, C).
-    ``rows``: the size of the data set. ``robust(outputs, targets, rows=ids)`` then keeps a ledger of how often each row
-    was dropped.
+    - ``criterion``: a loss of torch, as a module or a function, or any function of (outputs, targets) that gives a
+      value for each row.
+    - ``drop_rate``: the share to drop; a number, or a function of the time T = 1, 2, ... (``step()`` moves it on, as in
+      a learning-rate scheduler).
+    - ``score``: what rows are ranked by, "gradient" (PRL(L)) or "loss" (SPL).
+    - ``unit``: "row" drops whole rows, "element" single pixels, tokens or outputs.
+    - ``balanced``: drop the same share of every class.
+    - ``ramp``: raise a ``drop_rate`` that is a number linearly, over T = 1 to ``ramp``.
+    - ``class_dim``: the dimension of the outputs that holds the classes: 1, as in torch's cross-entropy, or -1 for (N,
+      T, C).
+    - ``rows``: the size of the data set. ``robust(outputs, targets, rows=ids)`` then keeps a ledger of how often each
+      row was dropped.
     """
 
     def __init__(

@@ -50,13 +50,14 @@ def robust_step(
     A selection has the ``scores`` of all rows (None if the method does not rank them), the positions of the rows that
     the network ``kept``, and their mean ``loss``.
 
-    ``models``: one network, or the two of a co-method.
-    ``inputs``: a tensor, or several that the network takes by name (a dict) or by position (a tuple).
-    ``criterion``: as for ``RobustLoss``. The loss is the mean of its values over the kept rows: class weights multiply,
-    and its ``reduction`` does not matter.
-    ``method``: a name that ``gradsieve list`` shows, or ``"module:Class"``.
-    ``task``: "classification" or "regression". None: integer targets are classes, floats are real values.
-    ``options``: those of the method, such as ``passes``, ``scoring``, ``balanced``.
+    - ``models``: one network, or the two of a co-method.
+    - ``inputs``: a tensor, or several that the network takes by name (a dict) or by position (a tuple).
+    - ``criterion``: as for ``RobustLoss``. The loss is the mean of its values over the kept rows: class weights
+      multiply, and its ``reduction`` does not matter.
+    - ``drop_rate``: the share of the rows to drop.
+    - ``method``: a name that ``gradsieve list`` shows, or ``"module:Class"``.
+    - ``task``: "classification" or "regression". None: integer targets are classes, floats are real values.
+    - ``options``: those of the method, such as ``passes``, ``scoring``, ``balanced``.
 
     Rows whose label the criterion ignores are left out before anything is counted; their scores are NaN. If a batch is
     so small that only one row would be left for BatchNorm, one pass does both.

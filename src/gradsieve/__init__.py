@@ -1,5 +1,9 @@
 """Gradsieve: train through wrong labels and targets.
 
+In your own loop, swap the criterion: ``RobustLoss(criterion, drop_rate=0.3)``. For a step with a second pass over the
+kept rows, use ``robust_step``; for scikit-learn, ``RobustClassifier`` and ``RobustRegressor``; for our training loop,
+``make_run`` and ``train``.
+
 The names below are imported when they are first used, so that the command answers before torch is loaded.
 """
 

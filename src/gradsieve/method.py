@@ -1,8 +1,8 @@
-"""What every algorithm is made of: the loss, the scores, the selection, the exchange and the backward pass.
+"""The base class of all methods: the loss, the scores, the selection, the exchange and the backward pass.
 
 A step looks at a batch, decides which rows each network trains on, and leaves the gradient of those rows
-in ``.grad``. Plain training is this class as it stands; a method overrides the one hook in which it
-differs. Nothing here reads a value back from the device: how many rows stay depends on the rate alone.
+in ``.grad``. Plain training is this class as it is; a method overrides the hook in which it differs.
+Nothing here reads a value back from the device: how many rows are kept depends on the rate alone.
 """
 
 from __future__ import annotations
@@ -29,57 +29,57 @@ from gradsieve.scores.recall import FirstPass, Shielded, first_pass, take
 from gradsieve.scores.row_gradients import RowPass
 from gradsieve.selection import keep_smallest, mask_of
 
-# "index": one forward over the batch, dropped rows leave the loss. "reforward": a forward to score, then a
-# new one over the kept rows, so that BatchNorm never sees the others (`gradsieve reproduce passes` measures both).
+# "index": one forward pass over the batch, without the dropped rows in the loss. "reforward": one pass to score, then
+# one over the kept rows, so that BatchNorm never sees the others (`gradsieve reproduce passes` measures both).
 Passes = Literal["index", "reforward"]
 
-# Options that are numbers: which of them are allowed, and how to say it.
+# Options that are numbers: which values are allowed, and how an error says so.
 Positive = Annotated[float, lambda value: value > 0, "a number above 0"]
 OptionalShare = Annotated[float | None, lambda value: 0 <= value <= 1, "a share from 0 to 1"]
 Count = Annotated[int, lambda value: value >= 0, "a whole number from 0 up"]
 
 
 class Scores(NamedTuple):
-    """What the rows are ranked by, smallest first."""
+    """The scores by which rows are ranked, smallest first."""
 
     values: Tensor  # (N,)
-    ties: Tensor | None = None  # (N,) decides between equal values
+    ties: Tensor | None = None  # (N,) breaks ties between equal values
 
 
 class Look(NamedTuple):
-    """What one network says about a batch."""
+    """What one network computed on a batch before rows are chosen."""
 
     outputs: Tensor | None  # (N, ...)
-    scores: Scores | None  # None where a method does not rank
-    trains: bool = False  # whether the outputs carry the graph of the pass that trains
-    first_pass: FirstPass | None = None  # where the pass that trains can go on from it
-    row_pass: RowPass | None = None  # where the gradients of the rows are at hand already
+    scores: Scores | None  # None if the method does not rank rows
+    trains: bool = False  # whether the outputs belong to the pass that trains, with its graph
+    first_pass: FirstPass | None = None  # if the pass that trains can go on from it
+    row_pass: RowPass | None = None  # if the rows' gradients are already known
 
 
 class Selection(NamedTuple):
-    """What one network made of a batch."""
+    """What one network did with a batch."""
 
-    scores: Tensor | None  # (N,) its own scores
-    kept: Tensor  # (K,) the rows that it trained on, as positions in the batch
+    scores: Tensor | None  # (N,) the network's own scores; None if the method does not rank rows
+    kept: Tensor  # (K,) the positions in the batch of the rows that it trained on
     loss: Tensor  # their mean loss
 
 
 @dataclass(frozen=True)
 class Method:
-    """Train on every row."""
+    """The base class: trains on all rows. Override a hook to make a method."""
 
     criterion: Criterion
     _: KW_ONLY
     passes: Passes = "reforward"
     scoring: Scoring = "eval"
-    balanced: bool = False  # trim every class alike
+    balanced: bool = False  # drop the same share of every class
 
     tasks: ClassVar[tuple[Task, ...]] = ("classification", "regression")
     networks: ClassVar[int] = 1
-    drops_rows: ClassVar[bool] = False  # whether the drop rate means anything to it
+    drops_rows: ClassVar[bool] = False  # whether it uses the drop rate
     paper_passes: ClassVar[Literal["auto", "index", "reforward"]] = "index"  # what the authors' code does
-    decides_on_host: ClassVar[bool] = False  # whether a step reads from the device: such steps can't be captured
-    schedule: ClassVar[str] = "ramp"  # how its drop rate sets in where a run does not say
+    decides_on_host: ClassVar[bool] = False  # whether a step reads from the device; such a step can't be captured
+    schedule: ClassVar[str] = "ramp"  # how its drop rate sets in if a run does not say
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -87,18 +87,18 @@ class Method:
     # The hooks.
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
-        """Refuse, before the first step, what cannot work with this network and batches of ``rows`` rows."""
+        """Raise, before the first step, if the method cannot work with this network and batches of ``rows`` rows."""
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of each row, (N,)."""
         return row_losses(self.criterion, outputs, targets)
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Scores | None:
-        """How suspicious each row is, by what the network puts out."""
+        """How suspicious each row is, from the network's outputs; None if the method does not rank rows."""
         return None
 
     def look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
-        """Score a batch in a pass of its own, before the one that trains."""
+        """Score a batch in a separate pass, before the one that trains."""
         first = first_pass(network, inputs, self.scoring)
         return Look(first.outputs, self.scores(first.outputs, targets), first_pass=first)
 
@@ -107,7 +107,7 @@ class Method:
         return self.plain_look(network, inputs, targets)
 
     def select(self, scores: Scores | None, targets: Tensor, drop_rate: float) -> Tensor:
-        """The rows that one network would keep, ascending."""
+        """The positions of the rows that one network would keep, ascending."""
         if scores is None:
             return torch.arange(len(targets), device=targets.device)
         classes = targets if self.balanced else None
@@ -118,11 +118,11 @@ class Method:
         return self.exchange([self.select(look.scores, targets, drop_rate) for look in looks])
 
     def exchange(self, kept: list[Tensor]) -> list[Tensor]:
-        """Who trains on whose selection."""
+        """The rows that each network trains on, given those that each would keep."""
         return kept
 
     def learn(self, network: nn.Module, look: Look, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-        """Leave the gradient of ``rows`` in ``.grad``, from the look where that was the pass; return their loss."""
+        """Leave the gradient of ``rows`` in ``.grad``, from the look if that pass trains; return their loss."""
         is_kept = mask_of(rows) if look.trains else None
         if is_kept is not None and look.outputs is not None:  # no row is moved
             losses = self.losses(Shielded.apply(look.outputs, is_kept), targets).where(is_kept, 0.0)
@@ -138,16 +138,16 @@ class Method:
     def backward(self, network: nn.Module, losses: Tensor, rows: int | None = None) -> Tensor:
         """Leave the gradient of the mean loss over the kept rows of all ranks in ``.grad``; return that loss.
 
-        ``rows``: how many they are here, where the others have a loss of 0.
+        ``rows``: how many rows are kept here, if ``losses`` has all rows and those of the others are 0.
         """
         count = ranks.total(len(losses) if rows is None else rows, losses.device)
         loss = losses.sum() / max(1, count)
-        if count:  # else no rank has a row: no gradient, and the optimizer skips the step
+        if count:  # otherwise no rank has a row: no gradient, and the optimizer skips the step
             loss.backward()
         return loss.detach()
 
     def finish(self, network: nn.Module) -> None:
-        """The last word on the whole gradient, after the ranks' parts were added up."""
+        """Change the whole gradient, after those of the ranks were added up."""
 
     def epoch_rows(
         self,
@@ -156,13 +156,13 @@ class Method:
         targets: Tensor,
         drop_rate: float,
     ) -> Tensor | None:
-        """The rows to draw this epoch's batches from, given ``outputs(network)`` over all rows; None: all."""
+        """The rows to draw this epoch's batches from, given ``outputs(network)`` for all rows; None: all rows."""
         return None
 
     # The algorithm.
 
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
-        """Look, choose, and leave each network's gradient in ``.grad``: one batch, without the update."""
+        """Score a batch, choose rows, and leave each network's gradient in ``.grad``; the update is the caller's."""
         if not self.drops(drop_rate, ranks.total(len(targets), targets.device)):
             see = self.plain_look  # the pass that trains gives the scores too, and equals plain training bit for bit
         else:
@@ -180,24 +180,24 @@ class Method:
         return selections
 
     def passes_of(self, networks: Sequence[nn.Module]) -> str:
-        """The passes that these networks get."""
+        """The passes to make with these networks: "index" or "reforward"."""
         return self.passes
 
     def plain_look(self, network: nn.Module, inputs: Tensor, targets: Tensor) -> Look:
-        """The forward pass that trains, with the scores that come for free."""
+        """The forward pass that trains, with the scores that it gives for free."""
         outputs = one_tensor(network(inputs))
         return Look(outputs, self.scores(outputs.detach(), targets), trains=True)
 
     def drops(self, drop_rate: float, rows: int) -> bool:
-        """Whether any of ``rows`` rows goes at this rate."""
+        """Whether any of ``rows`` rows is dropped at this rate."""
         return self.drops_rows and keep_count(drop_rate, rows) < rows
 
 
 class Exchange:
     """Two networks, each trained on the rows that the other one kept.
 
-    The update line of the paper's Algorithm 3 prints no swap; its text and the authors' code do: a network's own
-    mistakes in selecting must not feed back into it.
+    The update line of the paper's Algorithm 3 shows no swap, but its text and the authors' code have it: a network's
+    own mistakes in selecting must not feed back into it.
     """
 
     networks = 2
@@ -207,7 +207,7 @@ class Exchange:
 
 
 def require_own_rows(name: str, network: nn.Module, form: Scoring) -> None:
-    """For methods that take each row's share of the gradient: BatchNorm over all ranks ties it to other ranks' rows."""
+    """Raise if BatchNorm over all ranks would mix a row's gradient with rows of other ranks."""
     if form == "train" and ranks.meets_ranks(network):
         raise InputError(
             f"{name} takes each row's gradient in train form, where BatchNorm over all ranks mixes it with rows of "
@@ -218,7 +218,7 @@ def require_own_rows(name: str, network: nn.Module, form: Scoring) -> None:
 def make_method(
     name: str, table: Mapping[str, type[Method]], criterion: Criterion, task: Task, options: Mapping[str, Any]
 ) -> Method:
-    """The method of that name, after checking that it serves the task and knows the options."""
+    """The method called ``name``, after a check that it serves the task and takes the options."""
     method = table[name]
     if task not in method.tasks:
         able = [other for other in table if task in table[other].tasks]
@@ -236,7 +236,7 @@ def make_method(
 
 
 def check_options(method: Method) -> None:
-    """Every option must hold a value of the kind that its annotation names."""
+    """Raise unless every option has a value that its annotation allows."""
     hints = get_type_hints(type(method), include_extras=True)
     for field in dataclasses.fields(method):
         value = getattr(method, field.name)

@@ -1,10 +1,10 @@
-"""Which rows stay: those with the smallest scores, exactly as many as asked for.
+"""Which rows are kept: those with the smallest scores, exactly as many as asked for.
 
 Every sort is stable and ties go to the smaller row index, so a selection is a function of its
-inputs alone (``topk`` is not). NaN sorts last: a row without a score is the first to go. Under
+inputs alone (``topk`` is not). NaN sorts last: a row without a score is dropped first. Under
 ``torch.distributed`` there is one threshold for the global batch, so that N ranks keep the rows that
-one rank would keep: trimming per rank keeps corrupted rows that happen to sit together. It takes every row's
-score from all ranks or, of very large batches, histograms of the scores, which move less.
+one rank would keep: dropping rank by rank keeps corrupted rows that happen to sit together. The threshold needs every
+row's score from all ranks or, for very large batches, histograms of the scores, which are less to send.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from gradsieve.tracing import compares_pairs, is_traced
 def keep_smallest(
     scores: Tensor, drop_rate: float, *, ties: Tensor | None = None, classes: Tensor | None = None
 ) -> Tensor:
-    """Indices of the floor((1 - drop_rate) * N) rows with the smallest scores, at least one, ascending.
+    """Indices of the floor((1 - drop_rate) * N) rows with the smallest scores (at least one), ascending.
 
-    ``ties`` decides between rows of equal score before their index does. With ``classes``, (N,), each
-    class loses about the same share, its best row last of all, while the total stays as exact.
+    - ``scores``: one score per row, (N,); large is suspicious. Rows with a NaN score are dropped first.
+    - ``ties``: (N,), breaks ties between equal scores; what is still equal is decided by the index.
+    - ``classes``: (N,), the class of each row: each class loses about the same share, its best row last of all. The
+      total is as exact as without.
     """
     rate = check_rate("drop_rate", drop_rate)
     return _keep(scores, ties, classes, lambda rows: keep_count(rate, rows))
@@ -61,10 +63,10 @@ def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of:
 
 
 def first_rows(keys: list[Tensor], count: int) -> Tensor:
-    """The ``count`` rows that come first by the first key, then by the next, then by index; ascending."""
+    """The ``count`` rows that come first by the first key, then by the next, then by index, ascending."""
     first, rows = keys[0], keys[0].shape[0]
     if first.device.type == "cpu" and not is_traced(first):
-        # A threshold takes less time than an order. Elsewhere, finding out how many rows lie under it would wait.
+        # A threshold is faster than sorting. Elsewhere, finding how many rows lie under it would wait for the device.
         kept = smallest_if_untied(first, count)
         if kept is not None:
             return kept
@@ -75,13 +77,13 @@ def first_rows(keys: list[Tensor], count: int) -> Tensor:
 
 
 def smallest_if_untied(values: Tensor, count: int) -> Tensor | None:
-    """The ``count`` rows of smallest value, ascending; None where values are equal at the threshold, or it is NaN."""
+    """The ``count`` rows of smallest value, ascending; None if values are equal at the threshold, or it is NaN."""
     kept = (values <= values.kthvalue(count).values).nonzero().squeeze(1)
     return kept if kept.shape[0] == count else None
 
 
 def where(mask: Tensor, count: int) -> Tensor:
-    """Where a mask is True, ascending: ``nonzero``, but that nobody asks the device how often, ``count``, that is."""
+    """Where a mask is True, ascending: ``nonzero`` for a known ``count``, so that nobody waits for the device."""
     if compares_pairs(mask):
         so_far = mask.cumsum(0)
         places = (so_far <= torch.arange(count, device=mask.device)[:, None]).sum(1)  # one kernel; a scatter is none
@@ -89,19 +91,19 @@ def where(mask: Tensor, count: int) -> Tensor:
             places.is_kept = mask  # type: ignore[attr-defined]  # for ``mask_of``
         return places
     rows = torch.arange(mask.shape[0], device=mask.device)
-    place = (mask.cumsum(0) - 1).where(mask, count)  # behind the others, for rows that are not wanted
+    place = (mask.cumsum(0) - 1).where(mask, count)  # rows that are not wanted go behind the others
     return rows.new_empty(count + 1).scatter_(0, place, rows)[:count]
 
 
 def mask_of(rows: Tensor) -> Tensor | None:
-    """The mask that ``where`` found these rows by, if a compiler follows: what can start from it need not wait."""
+    """The mask in which ``where`` found these rows, for a compiler: what starts from it need not wait for the rows."""
     return getattr(rows, "is_kept", None)
 
 
 def how_many_precede(keys: list[Tensor]) -> Tensor:
     """Each row's place in the order by the keys and its index, by comparing all pairs.
 
-    A compiler makes this one kernel, which is faster than sorting where rows are few; run as it stands, it is slower.
+    A compiler makes this one kernel, which is faster than sorting few rows. Run as it is, it is slower.
     """
     row = torch.arange(keys[0].shape[0], device=keys[0].device)
     precedes = row < row[:, None]  # (N, N): whether the row of the column comes before that of the line
@@ -124,8 +126,8 @@ def lexical_order(keys: list[Tensor]) -> Tensor:
 def place_in_class(keys: list[Tensor], classes: Tensor) -> Tensor:
     """For each row, the share of its own class that ranks before it: 0 for the best, then 1/n, 2/n, ...
 
-    Keeping the smallest of these trims every class alike without a count per class, so that shapes
-    stay static.
+    Keeping the rows with the smallest of these drops the same share of every class without a count per
+    class, so that shapes stay static.
     """
     order = lexical_order([classes, *keys])
     grouped = classes[order]

@@ -1,10 +1,13 @@
-"""The paper's bounds on the error of a filtered gradient, and that error in a network at hand.
+"""The paper's bounds on the error of a filtered gradient, and how to measure that error in a network.
 
 Liu et al. 2021. A row's gradient is its loss-layer gradient (q,) times the Jacobian of its outputs (q, d),
-and a corrupted target reaches the first factor alone. The bounds know C, the largest operator norm of a
-Jacobian; k, the largest loss-layer gradient under the clean targets; v, that of the corrupted rows that
-stayed; and epsilon, the share of rows that are dropped, at least as many as are corrupted. From 0.5 on they
-do not hold, and are inf.
+and a corrupted target reaches only the first factor. The bounds are in terms of
+
+- C, the largest operator norm of a Jacobian;
+- k, the largest loss-layer gradient under the clean targets;
+- v, the largest loss-layer gradient of a corrupted row that was kept;
+- epsilon, the share of rows that are dropped, which must be at least the share that is corrupted. From 0.5 on
+  the bounds do not hold, and are inf.
 
 The measurement needs the truth about the corruption. It is a metric: no method sees it.
 """
@@ -26,7 +29,7 @@ from gradsieve.errors import InputError
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (N, q), targets -> a loss per row (N,)
 BREAKDOWN = 0.5
-CHUNK_VALUES = 2**26  # Jacobian entries held at once: 256 MiB of float32, or one row where that is more
+CHUNK_VALUES = 2**26  # Jacobian entries held at once: 256 MiB of float32, or one row if that is more
 
 
 def check_breakdown(rate: float) -> None:
@@ -41,41 +44,41 @@ def check_breakdown(rate: float) -> None:
 
 
 def lemma1(epsilon: float, C: float, k: float, v: float) -> float:
-    """Lemma 1, whichever rows a filter keeps: C k (3e - 4e^2)/(1-e) + C v e/(1-e)."""
+    """Lemma 1, for any filter: C k (3e - 4e^2)/(1-e) + C v e/(1-e)."""
     e = epsilon
     return C * (k * (3 * e - 4 * e**2) + v * e) / (1 - e) if e < BREAKDOWN else inf
 
 
 def theorem2(epsilon: float, C: float, k: float) -> float:
-    """Theorem 2, after dropping the largest loss-layer gradients, hence v <= k: 4 e C k."""
+    """Theorem 2, after dropping the rows with the largest loss-layer gradients, so that v <= k: 4 e C k."""
     return 4 * epsilon * C * k if epsilon < BREAKDOWN else inf
 
 
 def corollary1(epsilon: float, L: float) -> float:
-    """Corollary 1, after dropping the largest row gradients, with clean ones up to L: 4 e L.
+    """Corollary 1, after dropping the rows with the largest gradients, if clean ones are at most L: 4 e L.
 
     The proof in the appendix loses a minus sign where it puts x = (1-2e) m and n = (1-e) m into
     x L (2e - 2)/n + 2L, and arrives at 4L - 2L e/(1-e), which does not even vanish at e = 0.
-    By Theorem 1 the bound is also the gradient norm that SGD reaches in many small steps.
+    By Theorem 1, the bound is also the gradient norm that SGD reaches in many small steps.
     """
     return 4 * epsilon * L if epsilon < BREAKDOWN else inf
 
 
 def corollary1_rate(epsilon: float, d: int, entry: float = 1.0) -> float:
-    """O(e sqrt(d)) of Corollary 1: PRL(G) where each of a clean gradient's d entries is at most ``entry``."""
+    """O(e sqrt(d)) of Corollary 1: PRL(G), if each of a clean gradient's d entries is at most ``entry``."""
     return corollary1(epsilon, entry * sqrt(d))
 
 
 def corollary2_rate(epsilon: float, q: int, C: float = 1.0, entry: float = 1.0) -> float:
-    """O(e sqrt(q)) of Corollary 2: PRL(L) where each of the q loss-layer entries is at most ``entry``.
+    """O(e sqrt(q)) of Corollary 2: PRL(L), if each of the q loss-layer entries is at most ``entry``.
 
-    Under cross-entropy k is at most sqrt(2) for any q; there ``theorem2`` says more.
+    Under cross-entropy, k is at most sqrt(2) for any q, so ``theorem2`` is tighter.
     """
     return theorem2(epsilon, C, entry * sqrt(q))
 
 
 def lemma2_sufficient(alpha: Tensor, beta: Tensor, k: int) -> Tensor:
-    """Lemma 2: whether PRL(L) prefers to drop alpha, though its cross-entropy is smaller than beta's.
+    """Lemma 2: a sufficient condition for PRL(L) to drop alpha before beta although its cross-entropy is smaller.
 
     Both are probabilities (..., q), with alpha_k >= beta_k at the true class k. The condition,
     Var alpha - Var beta >= q/(q-1)^2 (alpha_k - beta_k)(2 - alpha_k - beta_k) over the other classes,
@@ -89,15 +92,15 @@ def lemma2_sufficient(alpha: Tensor, beta: Tensor, k: int) -> Tensor:
 
 
 class GradientError(NamedTuple):
-    """||mean clean gradient - mean gradient of the kept rows as given||, beside its bounds."""
+    """||mean clean gradient - mean gradient of the kept rows as given||, and its bounds."""
 
     error: float
-    lemma1: float  # inf where it says nothing: epsilon from 0.5 on, or more rows corrupted than dropped
-    theorem2: float  # likewise; it speaks of filters by loss-layer gradient, and error may exceed it if v > k
+    lemma1: float  # inf if it does not hold: epsilon from 0.5 on, or more rows corrupted than dropped
+    theorem2: float  # likewise; it is for filters by loss-layer gradient, and the error may exceed it if v > k
     C: float
     k: float
-    v: float  # 0 where no corrupted row was kept
-    epsilon: float  # share of the rows that was dropped
+    v: float  # 0 if no corrupted row was kept
+    epsilon: float  # share of the rows that were dropped
 
 
 def gradient_error(
@@ -109,10 +112,10 @@ def gradient_error(
     is_corrupted: Tensor,
     kept: Tensor,
 ) -> GradientError:
-    """Measure the gradient error on a probe batch (see ``probe_rows``) of which the rows ``kept`` stay.
+    """Measure the gradient error on a probe batch (see ``probe_rows``) of which only the rows ``kept`` are kept.
 
-    ``kept`` holds row indices or is a mask. The network is used in eval form, where rows do not mix, and is
-    left as it was: mode, gradients and statistics.
+    ``kept`` holds row indices or is a mask. The network runs in eval mode, where rows do not mix, and is left
+    as it was: mode, gradients and statistics.
     """
     rows = len(inputs)
     parameters = [each for each in network.parameters() if each.requires_grad]
@@ -168,7 +171,7 @@ def largest_jacobian_norm(network: nn.Module, inputs: Tensor, q: int) -> float:
 
 @contextmanager
 def eval_form(network: nn.Module) -> Iterator[None]:
-    """Every module in eval form, then as it was; set one by one, as always-on dropout ignores eval()."""
+    """Put every module in eval mode, then back as it was; one by one, because always-on dropout ignores eval()."""
     modes = [(module, module.training) for module in network.modules()]
     for module, _ in modes:
         module.training = False
@@ -182,8 +185,8 @@ def eval_form(network: nn.Module) -> Iterator[None]:
 def probe_rows(is_corrupted: Tensor, size: int, epsilon: float, generator: torch.Generator) -> Tensor:
     """Sorted indices of ``size`` rows, floor(epsilon * size) of them corrupted and the others clean.
 
-    Fewer are corrupted where there are not as many, and fewer are chosen where the clean ones run out: the
-    corrupted share never exceeds epsilon, as the bounds ask.
+    If there are not as many corrupted rows, fewer are corrupted; if there are not enough clean ones, fewer are
+    chosen. The corrupted share never exceeds epsilon, as the bounds require.
     """
     corrupted, clean = is_corrupted.nonzero().flatten(), (~is_corrupted).nonzero().flatten()
     enough = int(len(clean) / (1 - exact(check_rate("epsilon", epsilon))))

@@ -420,7 +420,7 @@ def test_labels_that_the_inputs_do_not_tell_are_said_to_be_so():
     for classes in (2, 8):
         y = random.integers(0, classes, 600)
         audit = audit_estimator(RobustClassifier(drop_rate="learn", epochs=50, random_state=0).fit(X, y), X, y)
-        assert "The inputs hardly tell these labels" in audit.warnings[0]
+        assert "The inputs hardly predict these labels" in audit.warnings[0]
         assert not any("rare" in each["warning"] for each in audit.by_class())
         assert audit.summary()["warnings"] == list(audit.warnings)
     y = (X[:, 0] > 0) ^ (random.random(600) < 0.2)

@@ -119,7 +119,7 @@ def test_plain_training_at_its_best_epoch_is_told():
     page = report_page(
         "table2", [record(method="standard", seed=seed, best=best) for seed, best in ((1, 0.6), (2, 0.62))], []
     )
-    assert "Stopped at its best epoch by the test labels, standard would stand at: CF10-pf-45 61.00." in page
+    assert "Stopped at its best epoch by the test labels, standard would reach: CF10-pf-45 61.00." in page
 
 
 def test_times_are_compared_by_ratio_only_where_plain_training_was_timed():

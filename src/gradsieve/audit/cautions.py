@@ -1,4 +1,4 @@
-"""When an audit says less than it seems to: sentences for whoever reads it."""
+"""Warnings for readers of an audit: when it says less than it seems to."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEW_ROWS = 100
-MOST_FLAGGED = 0.5  # of the rows: beyond, right rows are no majority that the others could be told by
-OFTEN = 2.0  # times as often as all rows: so often have flagged rows gaps in their inputs, if that is no chance
+MOST_FLAGGED = 0.5  # of the rows; beyond it, right rows are no longer the majority that an audit needs
+OFTEN = 2.0  # flagged rows that lack an input this many times as often as all rows do not do so by chance
 
 
 def cautions(flagged: NDArray[np.bool_], gaps: Mapping[str, NDArray[np.bool_]]) -> Iterator[str]:
-    """Sentences about the flags (N,) of rows, some of whose inputs are missing."""
+    """Warnings about the flags (N,) of rows, some of whose inputs may be missing."""
     rows, count = len(flagged), int(flagged.sum())
     if rows < FEW_ROWS:
         yield f"{rows} rows are few to tell right from wrong by: take the flags as hints."
     if is_majority(flagged):
         yield (
-            f"{count} of {rows} rows are flagged, but an audit tells wrong rows by a majority of right ones. Look at "
+            f"{count} of {rows} rows are flagged, but an audit needs a majority of right rows. Look at "
             "the targets before you trust the flags."
         )
     if not gaps or not count:
@@ -33,5 +33,5 @@ def cautions(flagged: NDArray[np.bool_], gaps: Mapping[str, NDArray[np.bool_]]) 
 
 
 def is_majority(flagged: NDArray[np.bool_]) -> bool:
-    """Whether more rows are flagged than an audit can tell wrong."""
+    """Whether more rows are flagged than an audit can find: more than half."""
     return bool(flagged.sum() > MOST_FLAGGED * len(flagged))

@@ -37,8 +37,8 @@ def clean_file(
     copy = check_copy(source, out)
     if is_majority(audit.flagged):
         raise InputError(
-            f"{int(audit.flagged.sum())} of {len(audit)} rows are flagged, but an audit tells wrong rows by a majority "
-            f"of right ones: {out} is not written. Look at the targets, and at what the audit says of them."
+            f"{int(audit.flagged.sum())} of {len(audit)} rows are flagged, but an audit needs a majority of right "
+            f"rows: {out} is not written. Look at the targets, and at what the audit says about them."
         )
     is_classes = audit.task == "classification"
     given = np.array(audit.names, dtype=object)[audit.given][:, None] if is_classes else audit.given

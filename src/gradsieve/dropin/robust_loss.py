@@ -1,10 +1,10 @@
-"""A loss to swap in: the criterion that a training loop has, over the rows of each batch that look right.
+"""The loss that you swap into your training loop: your criterion, over the rows of each batch that look right.
 
     robust = RobustLoss(nn.CrossEntropyLoss(), drop_rate=0.3)  # was: nn.CrossEntropyLoss()
     loss = robust(model(inputs), targets)
 
-Loop, model and optimizer stay as they are. There is one forward pass, so BatchNorm still sees every row;
-``robust_step`` is for those who can afford a second one.
+Loop, model and optimizer stay as they are. There is only one forward pass, so BatchNorm still sees every row. If you
+can afford a second one, use ``robust_step``.
 """
 
 from __future__ import annotations
@@ -59,20 +59,26 @@ from gradsieve.scores.loss_gradient import has_closed_mean, losses_and_gradient
 from gradsieve.scores.recall import take
 from gradsieve.training.ledger import Ledger
 
-HELD_VALUES = 2**20  # of outputs that are held until the next call
+HELD_VALUES = 2**20  # the most output values that are held until the next call
 
 
 class RobustLoss(Scheduled):
-    """``criterion`` over the ``1 - drop_rate`` share of each batch whose gradient (or loss) is smallest.
+    """``criterion`` over the ``1 - drop_rate`` share of each batch with the smallest gradient (or loss).
 
-    ``drop_rate``: a number, or a function of the time T = 1, 2, ... which ``step()`` moves on, as a learning-rate
-    scheduler's does. ``ramp=10`` lets a number set in over the first 10. ``score``: what rows are ranked by,
-    "gradient" (PRL(L)) or "loss" (SPL). ``unit="element"`` trims pixels, tokens or single outputs, not whole rows.
-    ``balanced`` trims every class alike. ``class_dim``: where outputs hold their classes, 1 as torch's cross-entropy
-    has it, -1 for (N, T, C). With ``rows``, the size of the data set, ``robust(outputs, targets, rows=ids)`` keeps a
-    ledger of how every row fared.
+    In eval mode, it is the criterion's plain mean over all rows.
 
-    In eval mode it is the criterion's plain mean.
+    - ``criterion``: a loss of torch, as a module or a function, or any function of (outputs, targets) that gives a
+      value for each row.
+    - ``drop_rate``: the share to drop; a number, or a function of the time T = 1, 2, ... (``step()`` moves it on, as in
+      a learning-rate scheduler).
+    - ``score``: what rows are ranked by, "gradient" (PRL(L)) or "loss" (SPL).
+    - ``unit``: "row" drops whole rows, "element" single pixels, tokens or outputs.
+    - ``balanced``: drop the same share of every class.
+    - ``ramp``: raise a ``drop_rate`` that is a number linearly, over T = 1 to ``ramp``.
+    - ``class_dim``: the dimension of the outputs that holds the classes: 1, as in torch's cross-entropy, or -1 for (N,
+      T, C).
+    - ``rows``: the size of the data set. ``robust(outputs, targets, rows=ids)`` then keeps a ledger of how often each
+      row was dropped.
     """
 
     def __init__(
@@ -108,7 +114,7 @@ class RobustLoss(Scheduled):
                 self.register_buffer(name, column)
 
     def look_at_criterion(self) -> None:
-        """What a call must know of the criterion, found anew where that is another one or has other options."""
+        """Find what a call must know about the criterion; again if it is replaced or its options change."""
         check_criterion(self.criterion, self.unit)
         is_short = self.unit == "row" and not self.balanced
         self.ignored, self.adds_up = ignored_label(self.criterion), sums(self.criterion)
@@ -125,7 +131,7 @@ class RobustLoss(Scheduled):
             self.look_at_criterion()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RobustLoss:
-        """Move, but keep the ledger's sums in single precision: in half of it they would soon stand still."""
+        """Move, but keep the ledger's sums in single precision: in half precision they would soon stop growing."""
         before = self.score_sum if self.has_ledger else None
         super()._apply(fn, recurse)
         if before is not None and self.score_sum.dtype != before.dtype:
@@ -140,10 +146,10 @@ class RobustLoss(Scheduled):
 
     def set_extra_state(self, state: Tensor) -> None:
         super().set_extra_state(state)
-        self.has_entries = True  # as far as anybody knows: to look would wait for the device
+        self.has_entries = True  # presumably: looking would wait for the device
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Refuse, in one error, a ledger where there is none, none where there is one, and one of other rows."""
+        """Raise one error if only one of the state and this loss has a ledger, or if theirs are of different sizes."""
         columns = state_dict.get("judged"), getattr(self, "judged", None)
         theirs, ours = (None if column is None else len(column) for column in columns)
         if theirs != ours and (strict or None not in (theirs, ours)):
@@ -155,10 +161,10 @@ class RobustLoss(Scheduled):
     # The loss.
 
     def forward(self, outputs: Tensor, targets: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The mean loss of what is kept; ``rows``: the numbers of these rows in the data set."""
+        """The mean loss of the rows that are kept. ``rows``: their numbers in the data set, for the ledger."""
         if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.dim() and targets.dim()):
             refuse_batch(outputs, targets)
-        if targets.dtype == torch.uint8:  # torch's own losses take these, too
+        if targets.dtype == torch.uint8:  # torch's own losses take these too
             targets = targets.long()
         if not (torch.compiler.is_compiling() or self.is_as_seen()):
             self.look_at_criterion()
@@ -194,7 +200,7 @@ class RobustLoss(Scheduled):
         return loss
 
     def by_autograd(self, outputs: Tensor, targets: Tensor, classes: Tensor | None) -> Tensor:
-        """The criterion itself over what is kept."""
+        """The criterion itself, over the rows that are kept."""
         ranked = ranking(self.score, self.criterion, outputs, targets)
         judged = self.has_label(targets)
         if judged is None:
@@ -208,31 +214,31 @@ class RobustLoss(Scheduled):
         return loss
 
     def may_be_closed(self) -> bool:
-        """Whether loss and gradient may come from closed forms. At rate 0 it is the plain criterion, bit for bit."""
+        """Whether closed forms may give loss and gradient. Not at rate 0, which is the plain criterion bit for bit."""
         if self.rate == 0 or self.adds_up or torch.compiler.is_compiling():
             return False
         return not torch._C._are_functorch_transforms_active() and world_size() == 1
 
     def short(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """The mean loss of what is kept, where that takes a few steps: on a CPU, for whole rows."""
+        """The mean loss of the rows that are kept, by a short way: on a CPU, for whole rows; None if there is none."""
         if not targets.is_cpu or targets.requires_grad or outputs.numel() > MOST_VALUES or not self.may_be_closed():
             return None
         found = cast(Trim, self.short_form)(outputs, targets, self.share.of(len(outputs)))
         if found is None:
             return None
-        # The outputs are few enough to be held, with a copy of the targets, whose memory a loader may use again:
-        # everything else is found when it is asked for. (Not by a module's own way of setting attributes, which
-        # looks for parameters first.)
+        # The outputs are few enough to be held, with a copy of the targets (a loader may reuse their memory);
+        # everything else is computed when asked for. (Set in __dict__, because a module's own way of setting
+        # attributes looks for parameters first.)
         held = self.score, self.criterion, self.ignored, outputs.detach(), targets.numpy().copy(), found.kept
         self.__dict__["last"] = partial(judged_rows, *held)
         return found.loss
 
     def is_closed(self, outputs: Tensor, targets: Tensor) -> bool:
-        """Whether to take losses and gradients from closed forms: on a GPU, where they go in one launch."""
+        """Whether to take losses and gradients from closed forms: on a GPU, where they need one launch."""
         return outputs.is_cuda and self.may_be_closed() and has_closed_mean(self.criterion, outputs, targets)
 
     def closed(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss of what is kept, with its gradient, from closed forms; on a GPU in one launch."""
+        """The mean loss of the rows that are kept, with its gradient, from closed forms; on a GPU in one launch."""
         with torch.no_grad():
             if pays(outputs):
                 found = self.replays.judge(self.judge, outputs, targets, self.settings())
@@ -245,7 +251,7 @@ class RobustLoss(Scheduled):
         return cast(Tensor, WithGradient.apply(outputs, loss, gradient))
 
     def settings(self) -> Hashable:
-        """What a judgement depends on beside the batch. Tensors may change in place, not move."""
+        """What a judgement depends on besides the batch. Tensors may change in place, but not move."""
         function, options = unpack(self.criterion)
         held = tuple(
             (name, value.data_ptr() if isinstance(value, Tensor) else value) for name, value in options.items()
@@ -253,7 +259,7 @@ class RobustLoss(Scheduled):
         return function, self.score, self.balanced, self.share, held, torch.is_autocast_enabled("cuda")
 
     def judge(self, outputs: Tensor, targets: Tensor) -> Sequence[Tensor | None]:
-        """Loss, gradient at the outputs, scores, what is kept, what has a label."""
+        """Loss, gradient at the outputs, scores, the rows that are kept, and the rows that have a label."""
         losses, gradient = losses_and_gradient(self.criterion, outputs, targets)
         ranked = ranking_of(self.score, self.criterion, losses, gradient)
         classes, judged = targets if self.balanced else None, self.has_label(targets)
@@ -264,7 +270,7 @@ class RobustLoss(Scheduled):
         return *mean_of_rows(losses, gradient, kept), ranked.values, kept, judged
 
     def plain(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The criterion's own mean over everything: what eval mode gives."""
+        """The criterion's own mean over all rows: what eval mode gives."""
         outputs, targets = self.arranged(outputs, targets)
         function, options = unpack(self.criterion)
         try:
@@ -280,12 +286,12 @@ class RobustLoss(Scheduled):
         return classes_second(self.criterion, outputs, targets, self.class_dim)
 
     def has_label(self, targets: Tensor) -> Tensor | None:
-        """Which rows have a label, (M,); None where all have."""
+        """Which rows have a label, (M,); None if all have."""
         if self.ignored is None or targets.is_floating_point():
             return None
         counted = targets != self.ignored
         judged = counted if counted.dim() == 1 else counted.flatten(1).any(1)
-        # In host memory a look costs next to nothing. Ranks must all go the same way.
+        # In host memory, looking costs next to nothing. All ranks must take the same branch.
         can_look = targets.device.type == "cpu" and not torch.compiler.is_compiling() and world_size() == 1
         return None if can_look and bool(judged.all()) else judged
 
@@ -294,7 +300,7 @@ class RobustLoss(Scheduled):
         return self.later(outputs, partial(agreement, outputs, labels, self.ignored))
 
     def later(self, outputs: Tensor, ask: Callable[[], Value]) -> Callable[[], Value]:
-        """What is found when it is asked for; large outputs are not held for that long."""
+        """A function that computes a value when asked for it, or now for large outputs, which are not held."""
         return ask if outputs.numel() <= HELD_VALUES else partial(same, ask())
 
     # What the last call did.
@@ -306,23 +312,26 @@ class RobustLoss(Scheduled):
 
     @property
     def kept(self) -> Tensor:
-        """What was kept of the last batch, as positions in it, ascending: rows, or elements of the flat targets."""
+        """The positions in the last batch of what was kept, ascending: rows, or elements of the flattened targets."""
         return self.judgement().kept_positions()
 
     @property
     def kept_share(self) -> Tensor:
-        """How much of the last batch was kept, of what has a label."""
+        """The share of the last batch that was kept, among the rows or elements that have a label."""
         return self.judgement().kept_share()
 
     @property
     def agreement(self) -> Tensor | None:
-        """The share of the kept labels that the network would give too: without the truth, as near as one comes to
-        the purity of the kept rows. It says little before the network has learnt something. None without classes."""
+        """The share of the kept labels that the network itself predicts; None for real-valued targets.
+
+        Without the true labels, it is the closest you get to the purity of the kept rows. It says little before the
+        network has learned something, and nothing once it has memorized the wrong labels.
+        """
         return self.judgement().kept_agreement()
 
     @property
     def ledger(self) -> Ledger:
-        """How often each row of the data set was judged and dropped, and its mean score."""
+        """For each row of the data set: how often it was judged and dropped, and its mean score. Needs ``rows``."""
         if not self.has_ledger:
             raise InputError("There is no ledger. Build the loss with rows=, the size of the data set.")
         if self.last is not None and not self.has_entries:

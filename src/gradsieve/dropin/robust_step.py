@@ -1,9 +1,11 @@
-"""One training step for those who own the model: any method, with the second pass, for one network or two.
+"""One training step for your own model: any method, with the second pass, for one network or two.
 
+    optimizer.zero_grad()
     selections = robust_step(model, inputs, targets, criterion=F.cross_entropy, drop_rate=0.3)
     optimizer.step()
 
-A thin face of ``Method.step``. It leaves the gradient in ``.grad``; clearing it and the update are yours.
+A thin wrapper of ``Method.step``. It leaves the gradient in ``.grad``; you zero the gradients and take the optimizer
+step.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.scores.loss import Criterion, check_criterion, ignored_label
 from gradsieve.scores.outputs import kind
 
-UNSET = -100  # the label that torch's losses ignore where nothing is said
+UNSET = -100  # the label that torch's losses ignore unless told otherwise
 
 
 def robust_step(
@@ -43,18 +45,25 @@ def robust_step(
     task: Task | None = None,
     **options: Any,
 ) -> list[Selection]:
-    """Leave the gradient of the rows that ``method`` keeps in ``.grad``; return what each network made of the batch.
+    """Leave the gradient of the rows that ``method`` keeps in ``.grad``, and return a ``Selection`` per network.
 
-    That is, for each of them, the ``scores`` of all rows (None where the method does not rank them), the positions of
-    the rows that it ``kept``, and their mean ``loss``.
-    ``models``: one network, or the two of a co-method. ``inputs``: a tensor, or several that a network takes by name (a
-    dict) or by place (a tuple). ``task`` follows from the targets where it is not given:
-    whole numbers are classes. ``options`` are the method's: ``passes``, ``scoring``, ``balanced``, ...
-    The loss is the mean over the kept rows of what the criterion gives for each, class weights multiplied in, whatever
-    its own ``reduction``. Rows whose label it ignores are left out before anything is counted: their scores are NaN. A
-    batch so small that one row would be left for BatchNorm goes through in one pass.
-    Under ``torch.distributed`` pass the bare network, and clear ``.grad`` first: there is one threshold over all ranks,
-    and every rank gets the whole gradient.
+    A selection has the ``scores`` of all rows (None if the method does not rank them), the positions of the rows that
+    the network ``kept``, and their mean ``loss``.
+
+    - ``models``: one network, or the two of a co-method.
+    - ``inputs``: a tensor, or several that the network takes by name (a dict) or by position (a tuple).
+    - ``criterion``: as for ``RobustLoss``. The loss is the mean of its values over the kept rows: class weights
+      multiply, and its ``reduction`` does not matter.
+    - ``drop_rate``: the share of the rows to drop.
+    - ``method``: a name that ``gradsieve list`` shows, or ``"module:Class"``.
+    - ``task``: "classification" or "regression". None: integer targets are classes, floats are real values.
+    - ``options``: those of the method, such as ``passes``, ``scoring``, ``balanced``.
+
+    Rows whose label the criterion ignores are left out before anything is counted; their scores are NaN. If a batch is
+    so small that only one row would be left for BatchNorm, one pass does both.
+
+    Under ``torch.distributed``, pass the bare network and zero its gradients before every call: there is one threshold
+    over all ranks, and every rank gets the whole gradient.
     """
     networks = [models] if isinstance(models, nn.Module) else list(models)
     values = inputs if isinstance(inputs, Tensor) else row_places(inputs, targets)
@@ -62,7 +71,7 @@ def robust_step(
     check_criterion(criterion)
     check_weights(criterion, targets)
     drop_rate = check_rate("drop_rate", drop_rate)
-    targets = targets.long() if targets.dtype == torch.uint8 else targets  # torch's own losses take these, too
+    targets = targets.long() if targets.dtype == torch.uint8 else targets  # torch's own losses take these too
     task = task or ("regression" if targets.is_floating_point() else "classification")
     if task not in get_args(Task):
         raise InputError(f"task is {task!r}, but must be {' or '.join(map(repr, get_args(Task)))}.")
@@ -81,7 +90,7 @@ def robust_step(
         return [nothing(targets)] * len(networks)
     if rows is None:
         selections = rule.step(readers, values, targets, drop_rate)
-    else:  # a row without a label has no gradient, and would be the first to stay
+    else:  # a row without a label has no gradient, and would be kept first
         found = rule.step(readers, values[rows], targets[rows], drop_rate)
         selections = [
             each._replace(scores=spread(each.scores, rows, len(targets)), kept=rows[each.kept]) for each in found
@@ -93,12 +102,12 @@ def robust_step(
 
 
 def has_batch_norm(network: nn.Module) -> bool:
-    """Whether a layer needs two rows to train."""
+    """Whether a layer needs at least two rows to train."""
     return any(isinstance(layer, _BatchNorm) and layer.training for layer in network.modules())
 
 
 class OfRows(nn.Module):
-    """A network over a batch of several inputs, as a network of row numbers: methods choose rows of one tensor."""
+    """A network of several inputs, wrapped as a network of row numbers: methods choose the rows of one tensor."""
 
     def __init__(self, network: nn.Module, inputs: Mapping[str, Any] | Sequence[Any]) -> None:
         super().__init__()
@@ -115,10 +124,10 @@ class OfRows(nn.Module):
 
 
 def find_rule(name: str, criterion: Criterion, task: Task, options: dict[str, Any]) -> Method:
-    """The method, made once: checking its options costs more than using it."""
+    """The method, made once, because checking its options costs more than using it."""
     try:
         return _rule(name, criterion, task, tuple(sorted(options.items())))
-    except TypeError:  # something in there cannot be remembered
+    except TypeError:  # an argument is not hashable
         return make_rule(name, criterion, task, options)
 
 
@@ -135,9 +144,9 @@ def make_rule(name: str, criterion: Criterion, task: Task, options: dict[str, An
 
 
 def rows_with_label(criterion: Criterion, targets: Tensor) -> Tensor | None:
-    """The rows that have a label, where some have none; None where all have, or nobody looks.
+    """The rows that have a label if some have none; None if all have, or if nobody looks.
 
-    A look at targets on a GPU waits for it, in every step: there it takes an ``ignore_index`` of the criterion's own.
+    Looking at targets on a GPU waits for it in every step, so there it needs an ``ignore_index`` set by the user.
     """
     ignored = ignored_label(criterion)
     if ignored is None or targets.is_floating_point() or (targets.is_cuda and ignored == UNSET):
@@ -148,18 +157,18 @@ def rows_with_label(criterion: Criterion, targets: Tensor) -> Tensor | None:
 
 
 def nothing(targets: Tensor) -> Selection:
-    """What a network makes of a batch without a label: no gradient, and as in RobustLoss a loss of 0."""
+    """The selection of a batch without any label: no gradient and, as in RobustLoss, a loss of 0."""
     scores = torch.full((len(targets),), torch.nan, device=targets.device)
     return Selection(scores, targets.new_empty(0), scores.new_zeros(()))
 
 
 def spread(scores: Tensor | None, rows: Tensor, count: int) -> Tensor | None:
-    """Scores of some rows at the places of these; NaN at the others."""
+    """Scores of some rows, put at their places among ``count`` rows; NaN for the others."""
     return None if scores is None else scores.new_full((count,), torch.nan).index_copy_(0, rows, scores)
 
 
 def row_places(inputs: Any, targets: Any) -> Tensor:
-    """The places 0, 1, ... of a batch of several inputs, each of which has the rows of the targets."""
+    """The row numbers 0, 1, ... of a batch of several inputs, after a check that each has the rows of the targets."""
     named = dict(inputs) if isinstance(inputs, Mapping) else dict(enumerate(inputs)) if is_several(inputs) else {}
     tensors = {name: part for name, part in named.items() if isinstance(part, Tensor)}
     if not tensors:
@@ -168,7 +177,7 @@ def row_places(inputs: Any, targets: Any) -> Tensor:
             "of such tensors."
         )
     if not isinstance(targets, Tensor) or not targets.dim():
-        return torch.arange(0)  # what is wrong with the targets is told next
+        return torch.arange(0)  # the next check says what is wrong with the targets
     for name, part in tensors.items():
         if not part.dim() or len(part) != len(targets) or part.device != targets.device:
             place = f"inputs[{name!r}] is {kind(part)} on {part.device}"
@@ -181,7 +190,7 @@ def is_several(inputs: Any) -> bool:
 
 
 def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) -> None:
-    """Refuse, before any gradient, what cannot be one batch for these networks."""
+    """Raise, before any gradient, if these cannot be one batch for these networks."""
     for name, values in (("inputs", inputs), ("targets", targets)):
         if not isinstance(values, Tensor) or values.dim() == 0:
             raise InputError(f"{name} is {kind(values)}, but must be a tensor whose first dimension is the rows.")
@@ -209,6 +218,6 @@ def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) 
 
 
 def is_sharded(network: nn.Module) -> bool:
-    """Whether FSDP2 keeps the network in shards. Importing it takes seconds: who shards has done so already."""
+    """Whether FSDP2 keeps the network in shards. Importing it takes seconds; whoever shards has imported it."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return fsdp is not None and isinstance(network, fsdp.FSDPModule)

@@ -1,4 +1,4 @@
-"""RobustClassifier and RobustRegressor: scikit-learn estimators for tables some of whose targets are wrong."""
+"""RobustClassifier and RobustRegressor: scikit-learn estimators for tables in which some targets are wrong."""
 
 from __future__ import annotations
 
@@ -47,76 +47,83 @@ try:
 except ImportError as error:
     raise MissingExtraError("scikit-learn 1.6 or newer", "sklearn", "RobustClassifier and RobustRegressor") from error
 
-validated: Any = validate_data  # its annotations say that rows are text
+validated: Any = validate_data  # its annotations claim that rows are text
 
 PARAMETERS = """
     Parameters
     ----------
     method : str, default="prl-l"
-        Which rows to drop from each step, and by what: a name that ``gradsieve list`` shows, or ``"module:Class"``.
+        How to choose the rows to drop in each step: a name that ``gradsieve list`` shows, or ``"module:Class"``.
     drop_rate : float, "learn" or "auto", default=0.2
-        The share of rows to drop. Right where about as many targets are wrong; a little more than that does no harm,
-        but a table without wrong targets loses by it (docs/estimators.md): set it to what you believe, 0 for none.
-        "learn" begins with 0.2 and then drops as many rows as seem wrong to the network on its way: no more cost, made
-        for audits (docs/audit.md). "auto" lets held-out rows choose (docs/unknown-rate.md), for about
-        twenty more fits up to 2,000 rows, nine at 3,000, one and a half at 10,000 and half of one at 100,000.
+        The share of rows to drop. Set it to the share of targets that you believe to be wrong, 0 for none. A little
+        more does no harm, but dropping rows of a table without wrong targets does (docs/estimators.md).
+        "learn" starts at 0.2 and is reset, in the same fit, to the share of rows that seem wrong to the network: it
+        costs nothing more and is made for audits (docs/audit.md). "auto" lets held-out rows choose
+        (docs/unknown-rate.md), at the price of about twenty more fits up to 2,000 rows, nine at 3,000, one and a half
+        at 10,000 and half of one at 100,000.
     module : torch.nn.Module or callable, default=None
-        The network: a module (copied, and trained from the weights that it has), or a function of the shape of a row
-        and the number of outputs that builds one. None: fully connected layers of ``hidden`` units.
+        The network: a module (copied, and trained from its present weights), or a function that builds one for the
+        shape of a row and the number of outputs. None: fully connected layers of ``hidden`` units.
     hidden : tuple of int, default=(256, 256)
+        The units of each hidden layer, if ``module`` is None.
     epochs : int, default=100
+        How many times to go through the rows.
     batch_size : int or "auto", default="auto"
-        The most rows in a batch. Batches of an epoch are of one size, so that hardly a row is left over. "auto": 256,
-        fewer for less than 4,096 rows.
+        The largest number of rows in a batch. All batches of an epoch have the same size, chosen so that hardly any row
+        is left over. "auto": 256, or fewer if there are less than 4,096 rows.
     learning_rate : float, default=1e-3
-        Of Adam; it falls to 0 over the last 60 % of the epochs.
+        The learning rate of Adam. It falls to 0 over the last 60 % of the epochs.
     schedule : str, default=None
-        How the drop rate sets in: "ramp", "wait" or "constant", or ``"module:function"``. None: the method's own.
+        How the drop rate sets in: "ramp", "wait" or "constant", or ``"module:function"``. None: the method's default.
     ramp : int, default=None
-        How many epochs that takes. None: a tenth of all.
+        The number of epochs this takes. None: a tenth of all.
     input_clip : float, default=3.0
-        Inputs are centred at their median, divided by their interquartile range, and smoothly clipped to this many
-        of them, so that heavy tails do no harm. ``float("inf")`` clips nothing.
+        Inputs are centred at their median, divided by their interquartile range, and smoothly clipped at this many of
+        these ranges, so that heavy tails do no harm. ``float("inf")`` clips nothing.
     decorrelate : bool or "auto", default="auto"
-        Take the correlations out of the inputs before the network sees them, of at most 1,000 columns. "auto": for
-        a regressor whose ``module`` is None.
+        Whether to remove the correlations between the inputs (at most 1,000 columns) before the network sees them.
+        "auto": only for a regressor whose ``module`` is None.
     early_stopping : bool, default=False
-        Hold ``validation_fraction`` of the rows out, stop when their score has not improved for ``n_iter_no_change``
-        epochs, and return to the best. Held-out targets are as wrong as the others, so the score is the mean loss of
-        the share ``1 - drop_rate`` of them that has the smallest.
+        Hold out ``validation_fraction`` of the rows, stop when their score has not improved for ``n_iter_no_change``
+        epochs, and return to the best. Held-out rows are as wrong as the others, so their score is the mean loss of the
+        share ``1 - drop_rate`` of them that has the smallest loss.
     validation_fraction : float, default=0.1
+        The share of the rows to hold out for early stopping.
     n_iter_no_change : int, default=10
+        How many epochs without improvement early stopping waits for.
     method_options : dict, default=None
-        Options of the method, for example ``{"balanced": True}`` to trim every class alike.
+        Options of the method, such as ``{"balanced": True}`` to drop the same share of every class.
     random_state : int, RandomState or None, default=None
-        Of the weights and the row order. With an int, the same rows in any order give the same network.
+        The seed of the weights and the row order. With an int, the same rows in any order give the same network.
     device : str, default="auto"
+        A torch device, such as "cpu" or "cuda". "auto": a GPU if there is one.
     verbose : bool, default=False
+        Whether to print a line of progress every few seconds.
 
     Attributes
     ----------
     drop_rate_ : float
-        The share of rows that was dropped in the end: ``drop_rate``, what was learnt or "auto" chose, or 0 where the
+        The share of rows that was dropped in the end: ``drop_rate``, what was learned or what "auto" chose, or 0 if the
         method drops none.
     corruption_rate_ : float
-        The share of targets that is believed to be wrong: an estimate with "auto", otherwise ``drop_rate_``.
+        The share of targets believed to be wrong: an estimate with "auto", otherwise ``drop_rate_``.
     rate_interval_ : (float, float) or None
-        With "auto": where 90 % of the estimates lie when the voting rows are resampled.
+        With "auto": the interval that holds 90 % of the estimates when the voting rows are resampled.
     rate_choice_ : Choice or None
-        With "auto": the last vote, between the rates that were trained to the end.
+        With "auto": the last vote, between the drop rates that were trained to the end.
     rate_pick_ : RatePick or None
-        With "auto": all of it, for ``gradsieve.choosing.picture``.
+        With "auto": the whole choice, for ``gradsieve.choosing.picture``.
     row_scores_ : ndarray of shape (n_samples,)
-        How far each row's target is from what the network expected, mean over the training: large is suspicious.
-        NaN for rows of weight 0.
+        How far each row's target is from what the network expected, mean over the training; large is suspicious. NaN
+        for rows of weight 0.
     kept_ : ndarray of shape (n_samples,)
-        Which rows are trusted: the share ``1 - drop_rate_`` of smallest score.
+        Which rows are trusted: the share ``1 - drop_rate_`` with the smallest score.
     times_seen_, times_dropped_ : ndarray of shape (n_samples,)
-        How often each row was judged, and dropped: about once an epoch by each network.
+        How often each row was judged, and how often dropped: about once per epoch by each network.
     history_ : list of dict
-        Loss, drop rate and learning rate of each epoch, and the validation score.
+        Loss, drop rate, learning rate (and validation score) of each epoch.
     module_ : torch.nn.Module
-        The fitted network; ``modules_`` has all of them: co-methods train two, and predictions are their mean.
+        The fitted network. ``modules_`` has all: co-methods train two, and predictions are their mean.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 """
@@ -216,7 +223,7 @@ class _Robust(BaseEstimator):
         tell = lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None
         fitted = fit_networks(plan, inputs, targets_at(plan.used_rate > 0), network, weights, tell)
         self.input_scale_: Scale = scale
-        # What predicting needs of the parameters, as they were: others that are set hold for the next fit.
+        # What predicting needs of the parameters as they were in this fit: changed ones hold for the next fit.
         self._clip, self._is_exact = clip, self.module is None
         self.decorrelation_: Decorrelation | None = mixed
         self.modules_ = fitted.networks
@@ -231,7 +238,7 @@ class _Robust(BaseEstimator):
         return fitted
 
     def _keep_rows(self, fitted: Fitted, used: NDArray[np.bool_], rows: NDArray, targets: NDArray) -> None:
-        """What became of the rows at the places that they had; rows without weight have no score."""
+        """Each row's score, whether it is kept, and its counts, at its place; rows without weight have none."""
         self._fitted_to = fingerprint_of(rows[used], targets)
         self.row_scores_ = np.full(len(used), np.nan)
         self.row_scores_[used] = fitted.row_scores
@@ -241,9 +248,9 @@ class _Robust(BaseEstimator):
         self.times_seen_[used], self.times_dropped_[used] = fitted.ledger.judged, fitted.ledger.dropped
 
     def _was_fitted_to(self, X: ArrayLike, targets: NDArray) -> bool:
-        """Whether these are the rows of the fit, in their order; ``targets``: numbers of classes, or amounts."""
+        """Whether these are the rows of the fit, in their order; ``targets``: numbers of classes, or real values."""
         rows = validated(self, X, reset=False, dtype=(np.float64, np.float32))
-        used = ~np.isnan(self.row_scores_)  # the others had no weight
+        used = ~np.isnan(self.row_scores_)  # the others have no weight
         return fingerprint_of(rows[used], targets[used]) == self._fitted_to
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -252,13 +259,14 @@ class _Robust(BaseEstimator):
         values = validated(self, X, reset=False, dtype=(np.float64, np.float32))
         scaled = scale_inputs(values, self.input_scale_, self._clip)
         scaled = self.decorrelation_.apply(scaled) if self.decorrelation_ else scaled
-        # A module of the user's may not be made for double precision.
+        # The user's own module may not be made for double precision.
         return mean_outputs(self.modules_, scaled, self._task, self.device, exact=self._is_exact)
 
 
 class RobustClassifier(ClassifierMixin, _Robust):
-    __doc__ = f"""A network for classes, trained through wrong labels.
+    __doc__ = f"""A network for classification, trained through wrong labels.
 {PARAMETERS}    classes_ : ndarray of shape (n_classes,)
+        The classes, sorted.
 
     Examples
     --------
@@ -274,7 +282,7 @@ class RobustClassifier(ClassifierMixin, _Robust):
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> RobustClassifier:
         """Fit to ``X`` (n_samples, n_features) with classes ``y`` (n_samples,).
 
-        Whole weights count as copies of a row, others are scaled to mean 1.
+        Weights that are whole numbers count as copies of a row; other weights are scaled to mean 1.
         """
         rows, given = self._rows(X, y)
         labels = column_or_1d(given, warn=True)
@@ -299,7 +307,7 @@ class RobustClassifier(ClassifierMixin, _Robust):
         return self._outputs(X)
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The logarithm of the probability of each class, (n_samples, n_classes); -inf where that is 0."""
+        """The logarithm of the probability of each class, (n_samples, n_classes); -inf if that is 0."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
@@ -310,9 +318,9 @@ class RobustClassifier(ClassifierMixin, _Robust):
 
 
 class RobustRegressor(RegressorMixin, _Robust):
-    __doc__ = f"""A network for one target or many, trained through wrong ones.
+    __doc__ = f"""A network for regression, with one target or many, trained through wrong targets.
 {PARAMETERS}    target_scale_ : Scale
-        The median and the width of each target, by which they are scaled inside.
+        The median and the width of each target, by which it is scaled before the network sees it.
 
     Examples
     --------
@@ -328,7 +336,7 @@ class RobustRegressor(RegressorMixin, _Robust):
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> RobustRegressor:
         """Fit to ``X`` (n_samples, n_features) with targets ``y`` (n_samples,) or (n_samples, n_outputs).
 
-        Whole weights count as copies of a row, others are scaled to mean 1.
+        Weights that are whole numbers count as copies of a row; other weights are scaled to mean 1.
         """
         rows, given = self._rows(X, y, multi_output=True, y_numeric=True)
         weights, used = check_weights(sample_weight, rows)
@@ -344,7 +352,7 @@ class RobustRegressor(RegressorMixin, _Robust):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The targets of each row, in the shape in which they were given."""
+        """The predicted targets of each row, in the shape that the targets had in ``fit``."""
         outputs = self._outputs(X)
         predictions = self.target_scale_.invert(outputs)
         return predictions.ravel() if self._is_column else predictions
@@ -356,19 +364,19 @@ class RobustRegressor(RegressorMixin, _Robust):
 
 
 def fingerprint_of(X: NDArray, targets: NDArray) -> str:
-    """The fingerprint of rows in their order, in single precision: the same numbers may come back as other types."""
+    """The fingerprint of rows in their order, in single precision, as the same numbers may come back in other types."""
     with np.errstate(over="ignore"):
         single = [torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)) for values in (X, targets)]
     return fingerprint(Rows(*single))
 
 
 def plain(value: Any) -> Any:
-    """A number as Python has it: a grid of parameters may come from numpy."""
+    """A plain Python number: a grid of parameters may come from numpy."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def check_weights(sample_weight: Any, X: NDArray) -> tuple[NDArray | None, NDArray[np.bool_]]:
-    """The weights of the rows that have any, None where they change nothing; and which rows those are."""
+    """The weights above 0, or None if they change nothing; and which rows have them."""
     if sample_weight is None:
         return None, np.ones(len(X), dtype=bool)
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

@@ -1,4 +1,4 @@
-"""The paper's experiments: which rows, methods and variants each is made of, and what the paper says there."""
+"""The paper's experiments: the rows, methods and variants of each, and the paper's figures."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gradsieve.registry import unknown
 
 Metric = Literal["r2", "accuracy", "epoch_seconds"]
 Place = tuple[str, str, str]  # row, method, variant
-CLEAN = "clean"  # the row without corruption: what every other is measured by
-FEATURES = "celeba-features"  # the data of the rows that name none
+CLEAN = "clean"  # the row without corruption, with which all others are compared
+FEATURES = "celeba-features"  # the data of rows that name none
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What sets the runs of a column apart from the plain ones of their method."""
+    """How the runs of a column differ from the plain ones of their method."""
 
     name: str = ""
     drop_more: float = 0.0  # than is corrupted
@@ -40,7 +40,7 @@ class Experiment:
     metric: Metric
     paper: Mapping[Place, str]
     variants: tuple[Variant, ...] = (Variant(),)
-    epochs: int | None = None  # where it is not what the data set's recipe says
+    epochs: int | None = None  # if not those of the data set's recipe
 
     @property
     def task(self) -> Task:
@@ -95,18 +95,18 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         Experiment(
             name="table4",
-            title="Table 4: seconds of an epoch, GroupNorm instead of BatchNorm",
+            title="Table 4: seconds per epoch, GroupNorm instead of BatchNorm",
             rows=tuple(TABLE4),
             methods=tuple(TABLE4["CF10-pf-45"]),
             seeds=1,
             metric="epoch_seconds",
             paper={(row, method, GROUPNORM.name): text for (row, method, _), text in by_method(TABLE4).items()},
             variants=(GROUPNORM,),
-            epochs=30,  # long enough for a GPU's steps to be compiled, as those of every other table are
+            epochs=30,  # long enough for a GPU's steps to be compiled, as in every other table
         ),
         Experiment(
             name="passes",
-            title="Passes: the score (loss or gradient) apart from the second pass (reforward), accuracy",
+            title="Passes: the score (loss or gradient) and the second pass (reforward) separated, accuracy",
             rows=HARD_ROWS,
             methods=SCORES,
             seeds=3,
@@ -123,23 +123,23 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             methods=("co-teaching", "co-prl-l"),
             seeds=3,
             metric="accuracy",
-            # The paper speaks of this appendix, but its figures are not in the source that we have.
+            # The paper mentions this appendix, but its figures are not in the source that we have.
             paper=TABLE2_PLACES,
             variants=(Variant(), Variant("no-batchnorm", model_options={"norm": "none"})),
         ),
     )
 }
-# Both figures of the paper are the test curves of its first two tables: the same runs.
+# Both figures of the paper show the test curves of its first two tables: the same runs.
 PARTS: Mapping[str, tuple[str, ...]] = {**{name: (name,) for name in EXPERIMENTS}, "curves": ("table1", "table2")}
 
 
 def parts_of(name: str) -> list[Experiment]:
-    """The tables that an experiment is made of: itself, or several."""
+    """The tables that an experiment consists of: itself, or several."""
     if name not in PARTS:
         raise InputError(unknown("experiment", name, PARTS))
     return [EXPERIMENTS[part] for part in PARTS[name]]
 
 
 def column_label(method: str, variant: str) -> str:
-    """What a column is called."""
+    """The name of a column."""
     return f"{method} {variant}".strip()

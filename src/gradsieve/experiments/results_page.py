@@ -12,28 +12,36 @@ from gradsieve.experiments.trials import trials_section
 
 HEAD = """# Results
 
+Every figure of ours beside the paper's. How far they agree, and why some do not:
+[reproduction.md](reproduction.md).
+
 Rendered from `results/*.json` by `make docs`; do not edit. Every record there names its command, seed, commit and
 device.
 
-In each row the first line is the paper's figure, as printed: mean ± standard deviation over the last ten epochs and its
-seeds. `gradsieve` is ours, measured likewise: the mean over the last ten epochs of each seed, ± the standard deviation
-between seeds, with their number in brackets. `last epoch` is the last one alone. What nobody ran is blank.
+The lines of a row:
 
-Preset `authors` trains as the authors' code does, `proper` as we would. A blank is filled by `gradsieve reproduce` and
-`gradsieve publish`: see [the guide](guide.md#the-papers-tables-on-your-machine).
+- `paper`: the paper's figure, as printed: mean ± standard deviation over the last ten epochs and its seeds.
+- `gradsieve`: ours, the mean over the last ten epochs of each seed, ± the standard deviation between seeds, with their
+  number in brackets.
+- `last epoch`: the same for the last epoch alone.
+- `ratio` (Table 4): the time as a multiple of Standard's.
+
+Preset `authors` is the paper's recipe: it trains as the authors' code does. Preset `proper` is ours. A cell that nobody
+ran is blank; `gradsieve reproduce` and `gradsieve publish` fill it: see
+[the guide](guide.md#the-papers-tables-on-your-machine).
 """
 TRIALS = "trials.json"
-PREFIX = "results-"  # of the pictures beside the page
+PREFIX = "results-"  # of the names of the pictures beside the page
 
 
 def read_results(folder: Path) -> dict[str, list[Record]]:
-    """The records of every experiment that has some."""
+    """The records of every experiment that has any."""
     found = {name: read_records(folder / f"{name}.json") for name in EXPERIMENTS}
     return {name: records for name, records in found.items() if records}
 
 
 def results_page(results: dict[str, list[Record]], trials: list[Record]) -> str:
-    """The page; its pictures have names that follow from the records."""
+    """The page. The names of its pictures follow from the records."""
     sections = [
         report_page(name, records, pictures_of(name, records, PREFIX), blanks=True) for name, records in results.items()
     ]

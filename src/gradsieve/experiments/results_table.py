@@ -1,4 +1,4 @@
-"""Records as tables in Markdown, the paper's figure over ours, and as curves."""
+"""Records as tables in Markdown, with the paper's figures above ours, and as curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCALE = {"accuracy": (100.0, 2), "r2": (1.0, 3), "epoch_seconds": (1.0, 2)}  # f
 
 
 def report_page(name: str, records: Sequence[Record], pictures: Iterable[str], *, blanks: bool = False) -> str:
-    """All that is known about an experiment; ``blanks`` shows the rows and methods too that nobody ran."""
+    """All records of an experiment. ``blanks``: show also the rows and methods that nobody ran."""
     experiment = EXPERIMENTS[name]
     is_the_papers = any(record["row"] in experiment.rows for record in records)
     parts = [f"## {experiment.title}" if is_the_papers else f"## {name}, on other data"]
@@ -25,17 +25,17 @@ def report_page(name: str, records: Sequence[Record], pictures: Iterable[str], *
         own = [record for record in records if group_of(record) == group]
         parts += [f"### {group_title(experiment, group, own)}", table(experiment, own, blanks)]
         parts += [line for line in (best_epochs(experiment, own), provenance(own)) if line]
-    parts += [f"![Test curves of {name}, mean and spread over the seeds]({picture})" for picture in pictures]
+    parts += [f"![Test curves of {name}: mean and spread over the seeds]({picture})" for picture in pictures]
     return "\n\n".join(parts) + "\n"
 
 
 def group_of(record: Record) -> Group:
-    """Runs that may stand in one table: of one preset and length, on the same model and images."""
+    """Runs that may share a table: those with one preset and length, on the same model and images."""
     return record["preset"], record["epochs"], departures(record)
 
 
 def group_title(experiment: Experiment, group: Group, records: Iterable[Record]) -> str:
-    """What the runs have in common; a length or a model that somebody chose is said to be so."""
+    """What the runs have in common, with a note if somebody chose the length or the model."""
     preset, epochs, other = group
     chosen = any("--epochs" in record["command"] and record["epochs"] != experiment.epochs for record in records)
     title = f"Preset {preset}, {epochs} epochs" + (f", {other}" if other else "")
@@ -43,7 +43,7 @@ def group_title(experiment: Experiment, group: Group, records: Iterable[Record])
 
 
 def table(experiment: Experiment, records: Sequence[Record], blanks: bool) -> str:
-    """A few lines a row: the paper's, and ours under them."""
+    """A few lines per row: the paper's, and ours below."""
     columns = columns_of(experiment, records, blanks)
     lines = [["row", "", *(column_label(*column) for column in columns)], ["---"] * (len(columns) + 2)]
     for row in rows_of(experiment, records, blanks):
@@ -61,18 +61,18 @@ def table(experiment: Experiment, records: Sequence[Record], blanks: bool) -> st
 
 
 def metric_lines(experiment: Experiment, cells: Sequence[Sequence[Record]]) -> dict[str, list[str]]:
-    """Ours as the paper measures, the mean of the last ten epochs, and at the last epoch alone."""
+    """Our figures as the paper measures them, as the mean of the last ten epochs, and for the last epoch alone."""
     lines = {
         "gradsieve": [figure(cell, "last10_mean", experiment.metric) for cell in cells],
         "last epoch": [figure(cell, "last", experiment.metric) for cell in cells],
     }
-    return lines if any(cells) else {"gradsieve": lines["gradsieve"]}  # where nothing ran, one blank line says it
+    return lines if any(cells) else {"gradsieve": lines["gradsieve"]}  # if nothing ran, one blank line is enough
 
 
 def time_lines(
     printed: Sequence[str], cells: Sequence[Sequence[Record]], methods: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Seconds, and what they are as multiples of plain training's: devices differ, ratios can be compared."""
+    """Seconds, and their ratios to plain training's: devices differ, but ratios can be compared."""
     plain = methods.index("standard") if "standard" in methods else None
     theirs = [float(text) if text else None for text in printed]
     ours = [
@@ -95,7 +95,7 @@ def ratios(seconds: Sequence[float | None], plain: int | None) -> list[str]:
 
 
 def figure(records: Sequence[Record], measure: str, metric: Metric) -> str:
-    """Mean over the seeds ± their standard deviation (how many they are); blank where nobody ran it."""
+    """Mean over the seeds ± their standard deviation (their number); blank if nobody ran it."""
     values = [record.get(measure) for record in records]
     if not values:
         return ""
@@ -113,7 +113,7 @@ def is_at(record: Record, row: str, column: Column) -> bool:
 
 
 def columns_of(experiment: Experiment, records: Sequence[Record], blanks: bool) -> list[Column]:
-    """The experiment's columns, and after them what was run beyond the paper."""
+    """The experiment's columns, then those that were run beyond the paper."""
     ran = dict.fromkeys((record["method"], record.get("variant", "")) for record in records)
     own = [(method, variant.name) for method in experiment.methods for variant in experiment.variants]
     return [column for column in own if blanks or column in ran] + [column for column in ran if column not in own]
@@ -125,7 +125,7 @@ def rows_of(experiment: Experiment, records: Sequence[Record], blanks: bool) -> 
 
 
 def best_epochs(experiment: Experiment, records: Sequence[Record]) -> str:
-    """What plain training would reach if somebody with clean test labels told it when to stop."""
+    """What plain training would reach if the clean test labels said when to stop."""
     if experiment.metric == "epoch_seconds":
         return ""
     plain = [record for record in records if record["method"] == "standard" and record.get("best") is not None]
@@ -134,11 +134,11 @@ def best_epochs(experiment: Experiment, records: Sequence[Record]) -> str:
     for record in plain:
         by_row.setdefault(record["row"], []).append(scale * record["best"])
     each = ", ".join(f"{row} {statistics.fmean(values):.{digits}f}" for row, values in by_row.items())
-    return f"Stopped at its best epoch by the test labels, standard would stand at: {each}." if each else ""
+    return f"Stopped at its best epoch by the test labels, standard would reach: {each}." if each else ""
 
 
 def provenance(records: Sequence[Record]) -> str:
-    """Where the figures come from."""
+    """Where the figures come from: runs, seeds, devices, commits and time."""
     seeds = ", ".join(map(str, sorted({record["seed"] for record in records})))
     devices = "; ".join(
         dict.fromkeys(
@@ -156,7 +156,7 @@ def with_name(name: str, record: Record) -> str:
 
 
 def pictures_of(name: str, records: Sequence[Record], prefix: str = "") -> dict[str, list[Record]]:
-    """The pictures that an experiment's curves make, each with its records: one for each group."""
+    """The pictures of an experiment's curves, each with its records: one per group."""
     if EXPERIMENTS[name].metric == "epoch_seconds":
         return {}
     pictures: dict[str, list[Record]] = {}
@@ -168,7 +168,7 @@ def pictures_of(name: str, records: Sequence[Record], prefix: str = "") -> dict[
 
 
 def draw_records(name: str, records: Sequence[Record], folder: Path, prefix: str = "") -> list[str]:
-    """Draw them into ``folder``; returns the names of the files."""
+    """Draw the pictures into ``folder``, and return the names of the files."""
     pictures = pictures_of(name, records, prefix)
     for picture, own in pictures.items():
         panels: dict[str, dict[str, list]] = {}

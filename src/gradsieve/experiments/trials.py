@@ -1,6 +1,6 @@
-"""Trials: runs of Table 2 with something changed, to find out where a difference to the paper comes from.
+"""Trials: runs of Table 2 with something changed, to find out why a figure differs from the paper's.
 
-Their records have a ``change`` beside what every record has: flags, a change of the source that was not kept, or
+Their records have a ``change`` besides what every record has: flags, a change of the source that was not kept, or
 another loop.
 """
 
@@ -12,12 +12,12 @@ from gradsieve.experiments.experiment import EXPERIMENTS
 from gradsieve.experiments.records import Record, departures
 from gradsieve.experiments.results_table import figure, provenance
 
-HEAD = ("row", "method", "preset", "seed", "what was changed", "changed", "unchanged", "paper")
+HEAD = ("row", "method", "preset", "seed", "change", "with the change", "without", "paper")
 SAME = ("row", "method", "preset", "seed", "epochs")
 
 
 def trials_section(trials: Sequence[Record], unchanged: Sequence[Record]) -> str:
-    """A line a trial, beside the run in which nothing was changed."""
+    """One line per trial, with the run in which nothing was changed beside it."""
     table2 = EXPERIMENTS["table2"]
     lines = [HEAD, ("---",) * len(HEAD)]
     for trial in trials:
@@ -32,4 +32,4 @@ def trials_section(trials: Sequence[Record], unchanged: Sequence[Record]) -> str
             )
         )
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "\n\n".join(("## Trials: something changed, accuracy", rows, provenance(trials))) + "\n"
+    return "\n\n".join(("## Trials: runs of Table 2 with a change, accuracy", rows, provenance(trials))) + "\n"

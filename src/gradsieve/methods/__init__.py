@@ -1,6 +1,6 @@
 """Methods: one short file each, and the one table of them.
 
-A new method is its file and one row here; the command line, the common tests and the docs follow.
+To add a method, write its file and add a row here; the command line, the common tests and the docs pick it up.
 """
 
 from __future__ import annotations

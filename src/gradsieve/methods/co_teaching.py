@@ -1,4 +1,8 @@
-"""Co-teaching (Han et al. 2018): two SPL networks that exchange the rows they keep."""
+"""Co-teaching (Han et al. 2018): two SPL networks that exchange the rows they keep.
+
+1. Each network computes each row's loss and drops the rows for which its own loss is largest.
+2. Update each network on the mean loss of the rows that the other one kept.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +13,6 @@ from gradsieve.methods.spl import SPL
 
 @dataclass(frozen=True)
 class CoTeaching(Exchange, SPL):
-    """Two networks, each trained on the small-loss rows of the other."""
+    """Two networks, each trained on the rows whose loss is small in the other."""
 
     level: Literal["batch"] = "batch"

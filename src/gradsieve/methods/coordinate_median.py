@@ -1,7 +1,11 @@
-"""The coordinate-wise median of the rows' gradients, the naive estimator for general corruption (section 3.2).
+"""Coordinate-wise median of the rows' gradients: the naive estimator for general corruption (section 3.2).
 
-Its error grows with the square root of the number of parameters, which is why the paper looks further. It is slow, too:
-a median over the batch for every parameter, and rows x the largest parameter of memory.
+1. Take each row's gradient over all parameters.
+2. For each parameter, take the median over the rows.
+3. Update with these medians.
+
+The error grows with the square root of the number of parameters, which is why the paper looks further. It is also slow:
+it takes a median over the batch for every parameter, and memory for rows x the largest parameter.
 """
 
 from collections.abc import Sequence
@@ -19,7 +23,7 @@ from gradsieve.tracing import is_traced
 
 
 class CoordinateMedian(Method):
-    """Update each parameter by the median of what the rows ask for."""
+    """Update each parameter by the median of the rows' gradients."""
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         require_own_rows("coordinate-median", network, "train")
@@ -32,17 +36,17 @@ class CoordinateMedian(Method):
         (network,) = networks
         rows = row_pass(network, self.losses, inputs, targets)
         medians = {name: middle(ranks.gather_rows([shares]).values[0]) for name, shares in rows.by_parameter()}
-        # Every rank has the whole gradient, and they will be added up.
+        # Every rank has the whole gradient, and the ranks' gradients will be added up.
         store_gradient(network, {name: each * ranks.is_first() for name, each in medians.items()})
         loss = rows.losses.sum() / ranks.total(len(targets), targets.device)
         return [Selection(None, torch.arange(len(targets), device=targets.device), loss)]
 
 
 def middle(values: Tensor) -> Tensor:
-    """The median over the first dimension, halfway between the middle two where their number is even."""
+    """The median over the first dimension, halfway between the middle two if their number is even."""
     if values.is_cpu and not is_traced(values):
         return torch.from_numpy(middle_by_sorting(values.numpy()))
-    values = values.contiguous()  # of an expanded tensor torch's median is anything
+    values = values.contiguous()  # torch's median of an expanded tensor is undefined
     lower, upper = values.median(dim=0).values, -values.neg().median(dim=0).values  # torch's is the lower one
     return (lower + upper) / 2
 

@@ -1,7 +1,10 @@
-"""Decoupling (Malach and Shalev-Shwartz 2017): update where two networks disagree.
+"""Decoupling (Malach and Shalev-Shwartz 2017): update two networks only where they disagree.
 
-Any drop rate above 0 switches it on after ``ramp`` epochs, whatever the rate; at 0 both networks train plainly. How
-many rows disagree is not known beforehand, so that a step waits for the device, as in no other method.
+1. For the first ``ramp`` epochs, update both networks on all rows.
+2. After that, update both on the rows for which they predict different classes.
+
+Any drop rate above 0 switches step 2 on, whatever its value; at 0 both networks train plainly. How many rows disagree
+is not known beforehand, so every step waits for the device. No other method does.
 """
 
 from collections.abc import Sequence
@@ -17,7 +20,7 @@ from gradsieve.method import Look, Method
 
 @dataclass(frozen=True)
 class Decouple(Method):
-    """Two networks train on every row at first, then only on the rows whose class they disagree on."""
+    """Two networks train on all rows at first, then only on the rows whose class they disagree on."""
 
     # Few rows may be left, even one: a pass over them alone would have no statistics for BatchNorm.
     passes: Literal["index"] = "index"
@@ -31,6 +34,6 @@ class Decouple(Method):
         if drop_rate == 0:
             return super().choose(looks, targets, drop_rate)
         one, other = (look.outputs.argmax(1) for look in looks if look.outputs is not None)
-        # How many rows that is cannot be known beforehand. None: no gradient, and the optimizer skips the step.
+        # How many rows these are cannot be known beforehand. None: no gradient, and the optimizer skips the step.
         disagreed = torch.nonzero(one != other).squeeze(1)
         return [disagreed, disagreed]

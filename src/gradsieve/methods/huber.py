@@ -1,4 +1,7 @@
-"""Huber: plain training with Huber's loss (Huber 1964)."""
+"""Huber: plain training with Huber's loss (Huber 1964).
+
+The loss is the squared error up to ``delta`` and the absolute error beyond. Update on its mean over all rows.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +17,7 @@ from gradsieve.scores.loss import row_losses
 
 @dataclass(frozen=True)
 class Huber(Method):
-    """Squared error up to ``delta``, absolute error beyond, so that far targets pull with constant force."""
+    """Squared error up to ``delta`` and absolute error beyond, so that far targets pull with constant force."""
 
     delta: Positive = 1.0  # on standardised targets
 

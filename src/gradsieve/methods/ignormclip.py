@@ -1,4 +1,9 @@
-"""Ignormclip: clip each row's own gradient, then average."""
+"""Ignormclip: clip each row's own gradient, then average.
+
+1. Take each row's gradient over all parameters.
+2. Scale those with a norm larger than ``norm`` down to ``norm``.
+3. Update with their mean.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +19,7 @@ from gradsieve.scores.row_gradients import row_gradient_norms
 
 @dataclass(frozen=True)
 class IgNormClip(Method):
-    """Clip the norm of each row's gradient before the mean is taken."""
+    """Clip the norm of each row's gradient, then take the mean."""
 
     norm: Positive = 10.0  # the best of 0.1, 1, 5 and 10 on clean digits and landmarks
 

@@ -1,6 +1,10 @@
-"""Min-SGD (Shah et al. 2020): of several rows, the one with the smallest loss makes the update.
+"""Min-SGD (Shah et al. 2020): of several rows, only the one with the smallest loss makes the update.
 
-One row a step learns little: take small batches, or small groups in them.
+1. Compute each row's loss.
+2. Keep the row with the smallest loss of the batch or, with ``group=n``, of each n rows in it.
+3. Update on the mean loss of what is kept.
+
+One row per step learns little: use small batches, or small groups.
 """
 
 from dataclasses import dataclass
@@ -18,7 +22,7 @@ from gradsieve.selection import keep_first
 
 @dataclass(frozen=True)
 class MinSGD(Method):
-    """Keep the one row with the smallest loss of each batch, or of each ``group`` rows in it."""
+    """Keep only the row with the smallest loss of each batch, or of each ``group`` rows in it."""
 
     passes: Passes = "index"  # one row alone has no statistics for BatchNorm
     group: Count = 0  # rows per group; 0: the whole batch

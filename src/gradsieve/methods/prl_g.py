@@ -1,9 +1,12 @@
-"""PRL(G): drop the rows whose gradient over all parameters is largest.
+"""PRL(G): drop the rows with the largest gradient over all parameters. Liu et al. 2021, Algorithm 1.
 
-Liu et al. 2021, Algorithm 1. It guards against corrupted inputs too, and belongs to regression and to networks
-whose rows do not mix: there the pass that gave the norms gives the kept rows' gradient as well. With BatchNorm the
-norms are taken in eval form and the update is a new pass over the kept rows: the sum of their shares of the batch
-gradient does not train.
+1. Take each row's gradient over all parameters.
+2. Drop the rows for which its norm is largest.
+3. Update with the mean gradient of the rest.
+
+It guards against corrupted inputs too. Use it for regression, and for networks that do not mix rows: there the pass of
+step 1 also gives the gradient of step 3. With BatchNorm, the norms are taken in eval mode, and step 3 is a new pass
+over the kept rows, because the sum of their shares of the batch gradient does not train.
 """
 
 from collections.abc import Sequence
@@ -29,7 +32,7 @@ class PRLG(Method):
     passes: Literal["auto", "index", "reforward"] = "auto"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     drops_rows: ClassVar[bool] = True
-    paper_passes = "auto"  # Algorithm 1 averages the very gradients that it ranked
+    paper_passes = "auto"  # Algorithm 1 averages the same gradients that it ranks
 
     def require(self, network: nn.Module, rows: int, device: torch.device) -> None:
         self.passes_of([network])

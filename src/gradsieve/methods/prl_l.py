@@ -1,7 +1,11 @@
-"""PRL(L): drop the rows whose gradient at the loss layer is largest.
+"""PRL(L): drop the rows with the largest gradient at the loss layer. Liu et al. 2021, Algorithm 2.
 
-Liu et al. 2021, Algorithm 2. For squared error and cross-entropy this gradient is prediction - target up to a
-constant, so the scores need no backward pass, and no kept row, however corrupted, can bend the mean far.
+1. Take each row's gradient at the loss layer, d loss / d output.
+2. Drop the rows for which its norm is largest.
+3. Update on the mean loss of the rest.
+
+For squared error and cross-entropy this gradient is prediction - target up to a constant, so step 1 needs no backward
+pass. No row that is kept, however corrupted, can bend the mean far.
 """
 
 from typing import ClassVar
@@ -22,5 +26,5 @@ class PRLL(Method):
         scores = loss_gradient_norm(self.criterion, outputs, targets)
         if ranks_as_loss(self.criterion):
             return Scores(scores)
-        # L1 and Huber gradients saturate, confident wrong classes nearly do: the loss decides such ties.
+        # L1 and Huber gradients saturate, and confident wrong classes nearly do: the loss breaks such ties.
         return Scores(scores, ties=self.losses(outputs, targets))

@@ -1,7 +1,12 @@
 """SEVER (Diakonikolas et al. 2019) on mini-batches: a spectral filter on the rows' gradients.
 
-The dimension-free estimator for general corruption that the paper compares its bounds with. The original filters
-the whole set between two full optimisations; here each batch is filtered before its update.
+1. Take each row's gradient over all parameters.
+2. Find the direction in which the rows' gradients vary most.
+3. Drop the rows whose gradient lies farthest along it.
+4. Update on the mean loss of the rest.
+
+This is the dimension-free estimator for general corruption with which the paper compares its bounds. The original
+filters the whole set between two full optimizations; here each batch is filtered before its update.
 """
 
 from dataclasses import dataclass

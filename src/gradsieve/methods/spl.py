@@ -1,6 +1,11 @@
-"""SPL, self-paced learning (Kumar et al. 2010), also known as the trimmed loss: drop the rows of largest loss.
+"""SPL, self-paced learning (Kumar et al. 2010), also called the trimmed loss: drop the rows with the largest loss.
 
-Under squared error, and with two classes, it keeps the same rows as PRL(L).
+1. Compute each row's loss.
+2. Drop the rows with the largest loss.
+3. Update on the mean loss of the rest.
+
+With ``level="data"``, step 2 takes the whole data set once per epoch instead of each batch. Under squared error, and
+with two classes, SPL keeps the same rows as PRL(L).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +20,7 @@ from gradsieve.scores.loss import as_scores
 
 @dataclass(frozen=True)
 class SPL(Method):
-    """Keep the rows with the smallest loss, of each batch or (``level="data"``) of the whole set once an epoch."""
+    """Keep the rows with the smallest loss, of each batch or (``level="data"``) of the whole set once per epoch."""
 
     level: Literal["batch", "data"] = "batch"
 
@@ -36,5 +41,5 @@ class SPL(Method):
         return self.select(self.scores(outputs(networks[0]), targets), targets, drop_rate)
 
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
-        # At the level of the data set the epoch's rows are trimmed already.
+        # With level="data", the epoch's rows are trimmed already.
         return super().step(networks, inputs, targets, drop_rate if self.level == "batch" else 0.0)

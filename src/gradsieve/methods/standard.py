@@ -1,7 +1,10 @@
-"""Standard: plain training, the baseline of every table."""
+"""Standard: plain training, the baseline of every table.
+
+Update on the mean loss of all rows.
+"""
 
 from gradsieve.method import Method
 
 
 class Standard(Method):
-    """Train on every row with the task's own loss."""
+    """Train on all rows with the task's own loss."""

@@ -18,7 +18,7 @@ class RatePick:
     rate: float  # the drop rate to use: the winner of the race, or the estimate if that is larger and does no harm;
     # 0 if a fit at that rate contradicts the winner
     estimate: float  # the estimated share of wrong targets
-    interval: tuple[float, float]  # holds 90 % of the estimates from resampled rows; the method's own error is extra
+    interval: tuple[float, float]  # holds 90 % of the estimates from resampled rows; excludes the method's own error
     warning: str = ""  # for the user, if the rows could not decide or contradict each other; otherwise empty
     winner: float = 0.0  # the drop rate that won the race
     rates: tuple[float, ...] = ()  # all that were tried

@@ -1,4 +1,4 @@
-"""The second witness: heard where a vote is close, and only while a majority is right."""
+"""The tie-breaker: used where a vote is close, and only while a majority is right."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_nor_where_like_candidates_say_unlike_things():
     assert verdict([plain, truth, lie], given).best == 0
 
 
-def test_a_clear_vote_needs_no_witness():
+def test_a_clear_vote_needs_no_tie_breaker():
     """On clean rows a network that gives up the hard tenth has the smaller median residual, and loses."""
     random = np.random.default_rng(0)
     truth = random.normal(size=(ROWS, 1))

@@ -74,7 +74,7 @@ def test_real_targets(share):
 
 
 @pytest.mark.usefixtures("_two_parts")
-def test_where_wrong_targets_are_almost_half_the_second_witness_helps():
+def test_where_wrong_targets_are_almost_half_the_tie_breaker_helps():
     """The vote alone hardly tells rate 0 from the others here: 55 rows of 100 against 45."""
     X, given, y = wrong_curve(0.45, rows=1500, outputs=1)
     with warnings.catch_warnings():

@@ -149,7 +149,7 @@ def test_a_rate_that_rows_chose_is_told_with_its_vote(made):
     )
     read = assert_is_harmless(page([chosen, subject]))
     assert "a share of 0.1 of every batch, chosen by held-out rows" in read.text
-    assert "About 0.12 of the targets seem wrong (0.08 to 0.15 as rows are resampled)." in read.text
+    assert "About 0.12 of the targets seem wrong (0.08 to 0.15 if the voting rows are resampled)." in read.text
     assert "a close <b>race</b>" in read.text
     assert "The vote on the drop rate" in read.text
     waiting = replace(chosen, summary={})

@@ -20,13 +20,14 @@ SURENESS = 6  # the power of a row's lead of the first class over the second: it
 
 
 def estimate_rate(predictions: ArrayLike, targets: ArrayLike, *, weights: ArrayLike | None = None) -> float:
-    """The share of held-out rows whose target a good model finds wrong.
+    """Estimate the share of wrong targets among held-out rows, given a good model's predictions for them.
 
-    ``predictions`` are one model's: outputs (N,) or (N, q), or probabilities (N, C) with integer classes (N,), which
-    may be (N,), of class 1, where these are all 0 or 1.
-    Classes: how often the model disagrees with the label, the rows of which it is sure counting far more, since there
-    it is hardly ever wrong itself. Real outputs: how many residuals are larger than three times what the smallest ones
-    let expect of honest rows.
+    ``predictions`` are those of one model: outputs (N,) or (N, q), or probabilities (N, C) with integer classes (N,).
+    If these are all 0 or 1, ``predictions`` may also be the probability of class 1, (N,).
+
+    For classes, it is how often the model disagrees with the label. Rows of which it is sure count far more, since
+    there it is hardly ever wrong itself. For real-valued targets, it is the share of residuals more than three times as
+    large as the smallest residuals lead us to expect of honest rows.
     """
     answers, given = read_rows(to_numbers(predictions, "predictions")[None], targets)
     return weigh_suspects(*suspects(answers[0], given), read_weights(weights, len(given)))

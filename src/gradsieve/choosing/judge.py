@@ -1,10 +1,10 @@
-"""Which drop rate leads: the vote of the held-out rows, and a second witness where that is too close.
+"""Which drop rate leads: the vote of the held-out rows, and a tie-breaker if the vote is close.
 
-Where almost half of the targets are wrong, honest rows hardly outvote the others, and candidates that are far apart
-may be even. The second witness is the median residual: small where a network follows the majority, whatever the wrong
-rows say. Alone it would be a bad judge, since on clean rows it favours a network that gives the hard ones up. So it is
-heard about candidates that the vote cannot tell apart, and not where it may itself be one of the wrong rows.
-Of classes the second witness is the number of labels that a candidate gets: it can only speak for rate 0.
+If almost half of the targets are wrong, honest rows hardly outvote the others, and even candidates that are far apart
+may tie. The tie-breaker is the median residual: it is small if a network follows the majority, whatever the wrong rows
+say. Alone it would be a bad judge, since on clean rows it favours a network that gives up the hard ones. So it decides
+only between candidates that the vote cannot tell apart, and not if it may itself be the residual of a wrong row.
+For classes the tie-breaker is the number of labels that a candidate gets right: it can only speak for rate 0.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def judge(
 
     ``has_plain``: candidate 0 drops no rows, and is left for good reason only. ``must_be_sure``: for candidate 1 it is
     left only if that is two standard errors ahead, unless one contradicts the other. ``has_majority``: the median
-    residual can be a witness. It can't either where two candidates that drop about as many rows say different things
-    altogether: then each has found a majority of its own.
+    residual can break a tie. It cannot, either, if two candidates that drop about as many rows contradict each other:
+    then each has found a majority of its own.
     """
     count = len(answers)
     if count == 1:
@@ -67,9 +67,9 @@ def judge(
 
 
 def is_plain_contradicted(answers: Array, given: NDArray) -> bool:
-    """Whether of amounts candidate 1 says something else altogether than candidate 0, which drops no rows.
+    """Whether, for real-valued targets, candidate 1 contradicts candidate 0, which drops no rows.
 
-    Where no row is wrong, giving up a tenth of them changes little.
+    If no row is wrong, giving up a tenth of them changes little.
     """
     return given.ndim > 1 and not agree(answers[0], answers[1], within=tolerance(given))
 

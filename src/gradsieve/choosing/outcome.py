@@ -78,20 +78,20 @@ def estimate_and_interval(found: tuple[NDArray, Array], weight: Array, seed: int
 
 
 def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0, is_divided: bool = False) -> str:
-    """What a person should know about a pick, in one sentence; empty where all is well.
+    """A warning about a pick, in a sentence or two; empty if all is well.
 
-    ``refuted``: the rate that would have been used, had other networks borne the winner out; 0: they did.
+    ``refuted``: the rate that was not used, because networks that see other rows contradict the winner; else 0.
     ``is_divided``: the rows follow two rules, and the estimate is the share of the smaller part.
     """
     if refuted:
         return (
             f"At the drop rate {refuted:g}, networks that see different rows contradict each other, so nothing is "
-            "dropped. Nearly half of the targets may be wrong: look at them first."
+            "dropped. Nearly half of the targets may be wrong: look at the rows first."
         )
     if pick.estimate > 0.5:
         return (
-            f"About {pick.estimate:.0%} of the targets seem wrong. Beyond a half nothing tells wrong targets from "
-            "right ones: look at the rows before trusting the fit."
+            f"About {pick.estimate:.0%} of the targets seem wrong. If more than half are, nothing can tell wrong "
+            "targets from right ones: look at the rows before you trust the fit."
         )
     plain = pick.rates[0]
     if pick.rate > pick.winner == plain:
@@ -103,22 +103,22 @@ def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0, is_divided: b
     if plain in even and apart - plain > STEP:
         return (
             f"The held-out rows cannot tell the drop rates {plain:g} and {apart:g} apart; {pick.rate:g} is used. "
-            "More rows would help, or a drop rate of your own."
+            "Use more rows, or set the drop rate yourself."
         )
     if pick.rate == plain and is_divided:
         return (
             f"About {pick.estimate:.0%} of the targets follow another rule than the rest. Either they are wrong, or an "
-            "input is missing that tells the two apart; nothing is dropped. Look at the rows first."
+            "input is missing that would tell the two apart. Nothing is dropped: look at the rows first."
         )
     if pick.rate == plain and pick.estimate >= MANY:
         return (
-            f"About {pick.estimate:.0%} of the targets seem wrong, or the networks know too little, but by held-out "
-            "rows no drop rate is better than none, so nothing is dropped. Look at the rows, or train for longer."
+            f"About {pick.estimate:.0%} of the targets seem wrong, or the networks have learned too little. But on the "
+            "held-out rows no drop rate is better than 0, so nothing is dropped. Look at the rows, or train for longer."
         )
     with_plain = [each for each in votes if each.names[0] == plain and each.names[1:] and each.names[1] - plain < STEP]
     if pick.rate == plain and any(is_plain_contradicted(each.answers, each.given) for each in with_plain):
         return (
-            f"A network that drops {pick.rates[1]:.0%} of the rows says something else altogether than one that drops "
-            "none, but held-out rows cannot say which is right, so nothing is dropped. Look at the rows first."
+            f"A network that drops {pick.rates[1]:.0%} of the rows contradicts one that drops none, and the held-out "
+            "rows cannot say which is right, so nothing is dropped. Look at the rows first."
         )
     return ""

@@ -8,23 +8,23 @@ from typing import Any
 from gradsieve.choosing.vote import Choice
 from gradsieve.counts import check_rate
 
-LEAST_ROWS = 200  # a fifth of fewer is no electorate
+LEAST_ROWS = 200  # a fifth of fewer rows is too few for a vote
 
 
 @dataclass(frozen=True, eq=False)
 class RatePick:
-    """A drop rate, and how it was chosen."""
+    """A drop rate, how it was chosen, and how many targets seem wrong."""
 
-    rate: float  # to drop: the one that won the race, or the estimate where that is larger and does no harm; 0 if a fit
-    # at that rate turns out another way than what won
-    estimate: float  # of the share of wrong targets
-    interval: tuple[float, float]  # 90 % of the estimates from resampled rows; what the method gets wrong is not in it
-    warning: str = ""  # one sentence where the rows could not decide, or what they say does not fit together
-    winner: float = 0.0  # of the race
+    rate: float  # the drop rate to use: the winner of the race, or the estimate if that is larger and does no harm;
+    # 0 if a fit at that rate contradicts the winner
+    estimate: float  # the estimated share of wrong targets
+    interval: tuple[float, float]  # holds 90 % of the estimates from resampled rows; excludes the method's own error
+    warning: str = ""  # for the user, if the rows could not decide or contradict each other; otherwise empty
+    winner: float = 0.0  # the drop rate that won the race
     rates: tuple[float, ...] = ()  # all that were tried
-    margins: tuple[float, ...] = ()  # of each against the winner, at the last vote that both took part in
+    margins: tuple[float, ...] = ()  # of each against the winner, in the last vote that both took part in
     errors: tuple[float, ...] = ()  # their standard errors
-    trained: tuple[float, ...] = ()  # the share of the epochs after which that vote was
+    trained: tuple[float, ...] = ()  # the share of the epochs after which that vote was held
     choice: Choice | None = None  # the last vote
 
     def to_json(self) -> dict[str, Any]:
@@ -44,13 +44,13 @@ class RatePick:
 
 
 def no_pick(warning: str = "") -> RatePick:
-    """Where there is nothing to choose, or nobody to choose: no row is dropped."""
+    """The pick if there is nothing to choose, or there are too few rows to vote: nothing is dropped."""
     return RatePick(0.0, 0.0, (0.0, 0.0), warning)
 
 
 def too_few(rows: int) -> RatePick:
-    """A table so small that its vote would be a lottery."""
+    """The pick for a table so small that its vote would be a lottery."""
     return no_pick(
-        f"{rows} rows are too few to choose a drop rate by ({LEAST_ROWS} are needed), so none is dropped. "
-        "Give the share of targets that you believe is wrong as the drop rate."
+        f"{rows} rows are too few to choose a drop rate ({LEAST_ROWS} are needed), so nothing is dropped. "
+        "Set the drop rate to the share of targets that you believe is wrong."
     )

@@ -8,9 +8,9 @@ Of many rows the candidates see a sample, which says whether dropping does good,
 many labels are wrong. That is then asked of a network that has seen all other rows a few times and dropped none: wrong
 labels are learnt by heart later.
 
-Where nearly half of the amounts are wrong, a network may learn either half, and which one is luck. How many are wrong
-is then asked of two networks that rival for the rows, and of few rows the fit to all of them is rehearsed. If either
-contradicts the networks that were chosen, nothing is dropped.
+If nearly half of the real-valued targets are wrong, a network may learn either half, and which one is luck. How many
+are wrong is then asked of two networks that compete for the rows, and for few rows the fit to all of them is rehearsed.
+If either contradicts the networks that were chosen, nothing is dropped.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ def of_both_classes(chances: Array) -> Array:
         model, row = off[0]
         raise InputError(
             f"predictions[{model}, {row}] is {chances[model, row]:g}, but targets are integers 0 and 1, which are "
-            "classes, and one column must be the probability of class 1. Apply sigmoid to logits first; amounts must "
-            "be floats."
+            "classes, and one column must be the probability of class 1. Apply sigmoid to logits first. Real-valued "
+            "targets must be floats."
         )
     return np.stack([1 - chances, chances], axis=2)
 

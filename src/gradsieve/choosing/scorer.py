@@ -19,12 +19,12 @@ except ImportError as error:
 
 
 def noisy_score(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """A scorer for ``GridSearchCV(..., scoring=noisy_score)`` where ``y`` cannot be trusted; larger is better.
+    """A scorer for ``GridSearchCV(..., scoring=noisy_score)`` if ``y`` cannot be trusted; larger is better.
 
-    Classes: the mean probability of the given labels, which is what `choose` goes by. Real targets: minus the mean
-    distance from them, in interquartile ranges of ``y``. A scorer sees one model at a time, so that models cannot be
-    compared row by row: of the scores that one model can have, this one comes nearest to the vote
-    (docs/unknown-rate.md). `rank_models` has the vote.
+    For classes, it is the mean probability of the given labels, by which `choose` judges them, too. For real-valued
+    targets, it is minus the mean distance from them, in interquartile ranges of ``y``. A scorer sees one model at a
+    time and cannot compare models row by row. Of the scores that need only one model, this one comes nearest to the
+    vote (docs/unknown-rate.md). `rank_models` holds the vote itself.
     """
     return noisy_mean(answer(estimator, X), labels(estimator, y), sample_weight)
 
@@ -38,7 +38,7 @@ def rank_models(
     sample_weight: ArrayLike | None = None,
     seed: int = 0,
 ) -> Choice:
-    """Let held-out rows ``X``, ``y`` choose between fitted estimators, pair by pair; see `choose`."""
+    """Rank fitted estimators by a vote of held-out rows ``X``, ``y``, pair by pair; see `choose`."""
     named = estimators if isinstance(estimators, Mapping) else dict(enumerate(estimators))
     if not named:
         raise InputError("estimators is empty, but a choice needs two.")

@@ -31,20 +31,20 @@ RESAMPLES = 200
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What the rows say about M models."""
+    """How held-out rows rank M models."""
 
-    best: int
-    ranking: tuple[int, ...]  # the best first, then by the worst margin against any other
-    margins: Array  # (M, M): above 0 where the rows prefer the model of the row to the model of the column
+    best: int  # the number of the best model
+    ranking: tuple[int, ...]  # the best first, then by each model's worst margin against any other
+    margins: Array  # (M, M): margins[a, b] is above 0 if the rows prefer model a to model b
     errors: Array  # (M, M) their standard errors
     confidence: float  # the share of resampled sets of rows in which the same model is best
-    decided: bool  # whether the best leads every other by two standard errors; False: the rows hardly tell
-    names: tuple[Any, ...]  # of the models; their numbers where none were given
-    resampled: NDArray[np.int64]  # the best of each resampled set of rows
+    decided: bool  # whether the best leads every other model by two standard errors; if not, the rows hardly tell
+    names: tuple[Any, ...]  # of the models; their numbers if none were given
+    resampled: NDArray[np.int64]  # the best model of each resampled set of rows
 
     @property
     def name(self) -> Any:
-        """The name of the best."""
+        """The name of the best model."""
         return self.names[self.best]
 
 
@@ -66,10 +66,11 @@ def choose(
 ) -> Choice:
     """Rank M models by their predictions for N held-out rows, some of whose targets are wrong.
 
-    ``predictions`` are (M, N) or (M, N, q) real outputs, or (M, N, C) probabilities where ``targets`` are integer
-    classes (N,); where these are all 0 or 1, also (M, N), of class 1. ``prefer="first"``: models come in the order of
-    preference, and the first that is at most half a standard error behind the winner is the best.
-    ``prefer="baseline"``: that holds for model 0 alone, which is to be left for good reason only. ``weights`` (N,)
+    ``predictions`` are real-valued outputs (M, N) or (M, N, q). For classes they are probabilities (M, N, C), and
+    ``targets`` integers (N,); if these are all 0 or 1, ``predictions`` may also be the probability of class 1, (M, N).
+
+    ``prefer="first"``: list the models in your order of preference; the first one that is at most half a standard error
+    behind the winner counts as the best. ``prefer="baseline"`` gives this privilege to model 0 alone. ``weights`` (N,)
     make some rows count more than others.
     """
     answers, given = read_rows(predictions, targets)

@@ -1,4 +1,4 @@
-"""A drop rate for a training loop of yours: the loop trains the candidates, rows that they have not seen choose.
+"""A drop rate for your own training loop: it trains the candidates, and rows that they have not seen choose.
 
     def fit(rate, rows):                      # your loop, as a generator
         robust, network, optimizer = ...
@@ -39,13 +39,15 @@ Loop = Callable[[float, Tensor], Iterator[Answer]]  # a rate, and the numbers of
 def find_drop_rate(
     loop: Loop, targets: ArrayLike | Tensor, *, epochs: int, weights: ArrayLike | None = None, seed: int = 0
 ) -> RatePick:
-    """The rate at which ``loop`` learns best, as far as targets that are partly wrong can tell.
+    """Find the drop rate at which ``loop`` learns best, as far as partly wrong targets can tell.
 
-    ``loop(rate, rows)`` trains a network of its own on these rows and yields once an epoch, ``epochs`` times at least:
-    a function that gives probabilities (for classes) or outputs for the rows whose numbers it gets. All candidates draw
-    the same random numbers from torch's generators, whose state is afterwards what it was. ``weights``: how much each
-    row's vote counts. What comes back has the ``rate`` to drop, an ``estimate`` of the share of wrong targets with its
-    ``interval``, and a ``warning`` where the rows cannot tell.
+    ``loop(rate, rows)`` is a generator. It trains a network of its own on these rows and yields once per epoch, at
+    least ``epochs`` times. What it yields is a function from row numbers to predictions for these rows: probabilities
+    for classes, otherwise outputs. All candidates draw the same random numbers from torch's generators, whose state is
+    restored afterwards. ``weights``: how much each row's vote counts.
+
+    Returns a `RatePick`: the ``rate`` to use, an ``estimate`` of the share of wrong targets with its ``interval``, and
+    a ``warning`` if the rows cannot decide.
     """
     check_count("epochs", epochs, 1)
     given = to_numbers(targets, "targets")
@@ -105,6 +107,6 @@ def check_targets(given: NDArray) -> None:
     if given.dtype.kind == "i" and given.ndim == 1 and given.min() < 0:
         row = int(given.argmin())
         raise InputError(
-            f"targets[{row}] is {given[row]}, but classes are numbered from 0. Leave the row out, or renumber; amounts "
-            "must be floats."
+            f"targets[{row}] is {given[row]}, but classes are numbered from 0. Leave the row out, or renumber. "
+            "Real-valued targets must be floats."
         )

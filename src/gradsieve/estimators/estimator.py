@@ -108,11 +108,11 @@ PARAMETERS = """
     corruption_rate_ : float
         The share of targets believed to be wrong: an estimate with "auto", otherwise ``drop_rate_``.
     rate_interval_ : (float, float) or None
-        With "auto": the interval that holds 90 % of the estimates when the voting rows are resampled.
+        With "auto": the range that holds 90 % of the estimates when the voting rows are resampled.
     rate_choice_ : Choice or None
         With "auto": the last vote, between the drop rates that were trained to the end.
     rate_pick_ : RatePick or None
-        With "auto": the whole choice, for ``gradsieve.choosing.picture``.
+        With "auto": all of this, with the warning; ``gradsieve.choosing.picture`` shows it.
     row_scores_ : ndarray of shape (n_samples,)
         How far each row's target is from what the network expected, mean over the training; large is suspicious. NaN
         for rows of weight 0.

@@ -116,7 +116,8 @@ def drop_sentences(subject: Subject) -> list[str]:
     low, high = (shown(end, ".2f") for end in pick.get("interval") or (None, None))
     return [
         f"The run drops a share of {rate} of every batch, chosen by held-out rows ({rise}). About "
-        f"{shown(pick.get('estimate'), '.2f')} of the targets seem wrong ({low} to {high} as rows are resampled)."
+        f"{shown(pick.get('estimate'), '.2f')} of the targets seem wrong ({low} to {high} if the voting rows are "
+        "resampled)."
     ]
 
 

@@ -113,32 +113,13 @@ def pick_rate(
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
-    ``is_thorough``: rate 0 stays until it is clearly behind, of classes to the end. Networks that have hardly learnt
-    anything by the first vote are judged by how sure they are, and what drops rows for no good is found out later. Then
-    both neighbours of whatever wins are trained to the end, too, until it has won against them: early votes tend to
-    small rates.
-    ``rehearsal`` starts the fit of amounts to all rows at a rate. ``rivals``: what two networks say that rival for
-    amounts, (2, N, q), the majority's first; they are asked where so many may be wrong that the candidates cannot say
-    how many. If either contradicts the winner, none is dropped. ``ends``: where the voters of a candidate's next
-    network begin. ``census`` starts a network that will know classes better than the candidates do; the estimate is
-    then its own.
+    ``is_thorough``: as `hold_race` has it. ``rehearsal`` starts the fit of amounts to all rows at a rate. ``rivals``:
+    what two networks say that rival for amounts, (2, N, q), the majority's first; they are asked where so many may be
+    wrong that the candidates cannot say how many. If either contradicts the winner, none is dropped. ``ends``: where
+    the voters of a candidate's next network begin. ``census`` starts a network that will know classes better than the
+    candidates do; the estimate is then its own.
     """
-    runners = {rate: start(rate) for rate in rates}
-    votes: list[Vote] = []
-    answers: dict[float, NDArray] = {}
-    staying = set(rates)
-    for share, stay in RUNGS:
-        answers = advance(runners, staying, share)
-        vote = hold_vote(share, answers, targets, weights, rates[0], votes)
-        votes.append(vote)
-        staying = {vote.names[each] for each in neighbours(vote, stay)}
-        if is_thorough and (vote.given.ndim == 1 or rates[0] in (vote.names[each] for each in vote.verdict.even)):
-            staying.add(rates[0])
-        if not is_thorough:
-            runners = {rate: runner for rate, runner in runners.items() if rate in staying}  # the others are let go
-    while is_thorough and (beside := next_to_winner(votes[-1], rates) & runners.keys() - answers.keys()):
-        answers = advance(runners, beside, 1.0, answers)
-        votes.append(hold_vote(1.0, answers, targets, weights, rates[0], votes))
+    votes = hold_race(start, targets, weights, rates, is_thorough)
     last = votes[-1]
     best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
     if len(last.names) > 1:
@@ -157,6 +138,39 @@ def pick_rate(
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes, refuted, is_divided=divided is not None))
+
+
+def hold_race(
+    start: Callable[[float], Candidate],
+    targets: ArrayLike,
+    weights: ArrayLike | None,
+    rates: Sequence[float],
+    is_thorough: bool,
+) -> list[Vote]:
+    """The votes of a race, the last of which has the winner.
+
+    ``is_thorough``: rate 0 stays until it is clearly behind, of classes to the end. Networks that have hardly learnt
+    anything by the first vote are judged by how sure they are, and what drops rows for no good is found out later. Then
+    both neighbours of whatever wins are trained to the end, too, until it has won against them: early votes tend to
+    small rates.
+    """
+    runners = {rate: start(rate) for rate in rates}
+    votes: list[Vote] = []
+    answers: dict[float, NDArray] = {}
+    staying = set(rates)
+    for share, stay in RUNGS:
+        answers = advance(runners, staying, share)
+        vote = hold_vote(share, answers, targets, weights, rates[0], votes)
+        votes.append(vote)
+        staying = {vote.names[each] for each in neighbours(vote, stay)}
+        if is_thorough and (vote.given.ndim == 1 or rates[0] in (vote.names[each] for each in vote.verdict.even)):
+            staying.add(rates[0])
+        if not is_thorough:
+            runners = {rate: runner for rate, runner in runners.items() if rate in staying}  # the others are let go
+    while is_thorough and (beside := next_to_winner(votes[-1], rates) & runners.keys() - answers.keys()):
+        answers = advance(runners, beside, 1.0, answers)
+        votes.append(hold_vote(1.0, answers, targets, weights, rates[0], votes))
+    return votes
 
 
 def neighbours(vote: Vote, count: int) -> list[int]:

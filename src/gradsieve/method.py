@@ -121,26 +121,30 @@ class Method:
         """The rows that each network trains on, given those that each would keep."""
         return kept
 
-    def learn(self, network: nn.Module, look: Look, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-        """Leave the gradient of ``rows`` in ``.grad``, from the look if that pass trains; return their loss."""
+    def learn(
+        self, network: nn.Module, look: Look, inputs: Tensor, targets: Tensor, rows: Tensor, count: int
+    ) -> Tensor:
+        """Leave the gradient of ``rows`` in ``.grad``, from the look if that pass trains; return their loss.
+
+        ``count``: how many rows all ranks keep.
+        """
         is_kept = mask_of(rows) if look.trains else None
         if is_kept is not None and look.outputs is not None:  # no row is moved
             losses = self.losses(Shielded.apply(look.outputs, is_kept), targets).where(is_kept, 0.0)
-            return self.backward(network, losses, len(rows))
+            return self.backward(network, losses, count)
         if look.trains and look.outputs is not None:
             outputs = take(look.outputs, rows)
         elif look.first_pass is not None:
             outputs = look.first_pass.again(rows)
         else:
             outputs = network(take(inputs, rows))
-        return self.backward(network, self.losses(outputs, take(targets, rows)))
+        return self.backward(network, self.losses(outputs, take(targets, rows)), count)
 
-    def backward(self, network: nn.Module, losses: Tensor, rows: int | None = None) -> Tensor:
-        """Leave the gradient of the mean loss over the kept rows of all ranks in ``.grad``; return that loss.
+    def backward(self, network: nn.Module, losses: Tensor, count: int) -> Tensor:
+        """Leave the gradient of the mean loss over the ``count`` kept rows of all ranks in ``.grad``; return that loss.
 
-        ``rows``: how many rows are kept here, if ``losses`` has all rows and those of the others are 0.
+        ``losses``: of this rank's kept rows, or of all its rows, 0 where one is dropped.
         """
-        count = ranks.total(len(losses) if rows is None else rows, losses.device)
         loss = losses.sum() / max(1, count)
         if count:  # otherwise no rank has a row: no gradient, and the optimizer skips the step
             loss.backward()
@@ -171,11 +175,9 @@ class Method:
         kept = self.choose(looks, targets, drop_rate)
         selections = []
         for network, look, rows in zip(networks, looks, kept, strict=True):
-            loss = targets.new_zeros((), dtype=torch.float32)
+            loss, count = targets.new_zeros((), dtype=torch.float32), ranks.total(len(rows), targets.device)
             if len(rows) or ranks.meets_ranks(network):
-                loss = self.learn(network, look, inputs, targets, rows)
-            elif ranks.world_size() > 1:
-                ranks.total(0, targets.device)  # the other ranks count their rows and wait for ours
+                loss = self.learn(network, look, inputs, targets, rows, count)
             selections.append(Selection(look.scores.values if look.scores else None, rows, loss))
         return selections
 

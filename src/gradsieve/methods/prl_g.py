@@ -16,7 +16,6 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from gradsieve import ranks
 from gradsieve.errors import InputError
 from gradsieve.method import Look, Method, Scores, require_own_rows
 from gradsieve.scores.form import scoring_form
@@ -60,10 +59,11 @@ class PRLG(Method):
         # The derivative of abs is 0 at NaN, which would put a broken row before all others.
         return Scores(norms.masked_fill(losses.isnan(), torch.nan))
 
-    def learn(self, network: nn.Module, look: Look, inputs: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+    def learn(
+        self, network: nn.Module, look: Look, inputs: Tensor, targets: Tensor, rows: Tensor, count: int
+    ) -> Tensor:
         if look.row_pass is None:
-            return super().learn(network, look, inputs, targets, rows)
-        count = ranks.total(len(rows), rows.device)
+            return super().learn(network, look, inputs, targets, rows, count)
         gradient = look.row_pass.gradient(rows)
         store_gradient(network, {name: total / count for name, total in gradient.items()})
         return look.row_pass.losses[rows].sum() / count

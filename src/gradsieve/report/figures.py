@@ -57,11 +57,11 @@ def line(label: str, values: Sequence[Any]) -> Line:
     if len(places) > MOST_POINTS:
         stride = math.ceil(len(places) / MOST_POINTS)
         places = sorted({*places[::stride], places[-1]})
-    return Line(label, tuple(place + 1 for place in places), tuple(number(values[place]) for place in places))
+    return Line(label, tuple(place + 1 for place in places), tuple(finite(values[place]) for place in places))
 
 
-def number(value: Any) -> float | None:
-    """A finite number, or None."""
+def finite(value: Any) -> float | None:
+    """A value that is a finite number; else None."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if is_number else None
 
@@ -87,7 +87,7 @@ def rate_figure(history: Sequence[Mapping[str, Any]], names: Mapping[str, str]) 
 def vote_figure(pick: Mapping[str, Any]) -> Lines | None:
     """How far each drop rate was behind the one that held-out rows chose, two standard errors to each side."""
     rates, margins, errors = (
-        [number(each) for each in pick.get(name) or []] for name in ("rates", "margins", "errors")
+        [finite(each) for each in pick.get(name) or []] for name in ("rates", "margins", "errors")
     )
     if not rates or None in rates or not len(rates) == len(margins) == len(errors):
         return None
@@ -118,8 +118,8 @@ def histogram(title: str, x_label: str, groups: Mapping[str, NDArray[Any]], show
 
     None where nothing is finite.
     """
-    finite = {name: values[np.isfinite(values)] for name, values in groups.items()}
-    everything = np.concatenate(list(finite.values())) if finite else np.empty(0)
+    known = [values[np.isfinite(values)] for values in groups.values()]
+    everything = np.concatenate(known) if known else np.empty(0)
     if not len(everything):
         return None
     low, high, most = float(everything.min()), float(np.quantile(everything, shown)), float(everything.max())

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from gradsieve.errors import GradsieveError
-from gradsieve.report.figures import Figure
+from gradsieve.report.figures import Figure, finite
 from gradsieve.report.findings import Findings, is_dropped
 from gradsieve.report.html_tables import (
     Column,
     definitions,
-    finite,
     number_column,
     section,
     shown,

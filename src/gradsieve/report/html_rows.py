@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradsieve.report.figures import finite
 from gradsieve.report.findings import Findings, number_or_text
-from gradsieve.report.html_tables import Column, any_column, finite, search_field, section, shown, table, text_column
+from gradsieve.report.html_tables import Column, any_column, search_field, section, shown, table, text_column
 from gradsieve.report.markup import Html, tag
 from gradsieve.report.source_rows import LINE, ShownRows
 from gradsieve.report.subjects import Subject

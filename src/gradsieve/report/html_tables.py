@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradsieve.report.figures import finite
 from gradsieve.report.markup import Child, Html, tag
 
 LONG = 40  # characters
@@ -30,11 +30,6 @@ def number_column(title: str, values: Sequence[Any], shown: str = ".4g") -> Colu
     """A column of numbers, shown in a format; what is none stays empty."""
     numbers = [finite(value) for value in values]
     return Column(title, ["" if value is None else format(value, shown) for value in numbers], numbers)
-
-
-def finite(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
 
 
 def any_column(title: str, values: Sequence[Any], shown: str = ".4g") -> Column:

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gradsieve.errors import MissingExtraError
+from gradsieve.report.figures import R2_FLOOR
 
 Curve = Sequence[float | None]  # one value an epoch, None where it was not a number
 Panel = Mapping[str, Sequence[Curve]]  # by label, a curve a seed
 COLUMNS = 4
 
 
-def draw_bands(panels: Mapping[str, Panel], path: Path, *, lowest: float = -0.1) -> None:
-    """Lines are means over the seeds, bands one standard deviation to each side; nothing under ``lowest`` is shown."""
+def draw_bands(panels: Mapping[str, Panel], path: Path) -> None:
+    """Lines are means over the seeds, bands one standard deviation to each side, cut off at ``R2_FLOOR``."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -35,7 +36,7 @@ def draw_bands(panels: Mapping[str, Panel], path: Path, *, lowest: float = -0.1)
         lost = []
         for label, curves in panel.items():
             mean, spread = over_seeds(curves)
-            if all(not value >= lowest for value in mean):
+            if all(not value >= R2_FLOOR for value in mean):
                 lost.append(label)
                 continue
             epochs = range(1, len(mean) + 1)
@@ -43,8 +44,8 @@ def draw_bands(panels: Mapping[str, Panel], path: Path, *, lowest: float = -0.1)
             low = [value - width for value, width in zip(mean, spread, strict=True)]
             high = [value + width for value, width in zip(mean, spread, strict=True)]
             axes.fill_between(epochs, low, high, color=colours[label], alpha=0.2, linewidth=0)
-        if axes.get_ylim()[0] < lowest:
-            axes.set_ylim(bottom=lowest)
+        if axes.get_ylim()[0] < R2_FLOOR:
+            axes.set_ylim(bottom=R2_FLOOR)
         axes.set_title(title if not lost else f"{title} (below: {', '.join(lost)})", fontsize=8)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.tick_params(labelsize=7)

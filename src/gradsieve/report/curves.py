@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gradsieve.errors import MissingExtraError
+from gradsieve.report.figures import R2_FLOOR
 
 Curves = Mapping[str, Sequence[float]]  # by label, one value an epoch
 
 
-def draw_curves(panels: Mapping[str, Curves], path: Path, *, lowest: float = -0.1) -> None:
-    """One panel a task, one line a method. Values under ``lowest`` leave the picture: R2 knows no floor."""
+def draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
+    """One panel a task, one line a method. Values under ``R2_FLOOR`` leave the picture."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -22,10 +23,10 @@ def draw_curves(panels: Mapping[str, Curves], path: Path, *, lowest: float = -0.
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for label, values in curves.items():
             style = "--" if "clean" in label else "-"
-            name = label if max(values) >= lowest else f"{label} (below the picture: {values[-1]:.1f})"
+            name = label if max(values) >= R2_FLOOR else f"{label} (below the picture: {values[-1]:.1f})"
             axes.plot(range(1, len(values) + 1), values, style, label=name, linewidth=1.6)
-        low = min((value for values in curves.values() for value in values if value >= lowest), default=lowest)
-        axes.set_ylim(max(lowest, low - 0.02), 1.0)
+        low = min((value for values in curves.values() for value in values if value >= R2_FLOOR), default=R2_FLOOR)
+        axes.set_ylim(max(R2_FLOOR, low - 0.02), 1.0)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("epoch")
         axes.grid(alpha=0.3)

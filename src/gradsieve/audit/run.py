@@ -10,7 +10,7 @@ from torch import Tensor
 from gradsieve.audit.judging import Answers, joined, judge, mean_scores, read_outputs
 from gradsieve.audit.result import Audit
 from gradsieve.errors import RunFolderError
-from gradsieve.training.evaluate import predict
+from gradsieve.training.evaluate import common_answer, predict
 from gradsieve.training.folder import read_folder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.result import require_trained_on
@@ -52,9 +52,8 @@ def final_answers(setting: Setting, weights: dict[str, Tensor]) -> Answers:
     train, task = setting.data.train, setting.data.task
 
     def of_part(inputs: Tensor, targets: Tensor) -> Answers:
-        outputs = torch.stack([predict(network, inputs, setting.device).cpu() for network in networks]).double()
-        outputs = outputs.softmax(-1) if task == "classification" else outputs
-        return read_outputs(task, targets.numpy(), outputs.mean(0).numpy())
+        outputs = torch.stack([predict(network, inputs, setting.device).cpu() for network in networks])
+        return read_outputs(task, targets.numpy(), common_answer(task, outputs.double()))
 
     # In parts: the probabilities of all classes of all rows may be more than the rest of the audit together.
     parts = zip(train.inputs.split(PART), train.targets.split(PART), strict=True)

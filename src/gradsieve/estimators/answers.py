@@ -15,6 +15,7 @@ from gradsieve.method import Method
 from gradsieve.methods.prl_l import PRLL
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.loss_gradient import loss_gradient_norm
+from gradsieve.training.evaluate import common_answer
 from gradsieve.training.feed import as_float
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.setting import choose_device
@@ -78,7 +79,4 @@ def mean_outputs(
     if exact or where.type != "cpu":
         dtype = torch.float64 if exact else torch.float32
         networks = [copy.deepcopy(network).to(where, dtype) for network in networks]
-    outputs = torch.stack([answers(network, tensor, where).double() for network in networks])
-    if task == "classification":
-        outputs = outputs.softmax(-1)
-    return outputs.mean(0).numpy()
+    return common_answer(task, torch.stack([answers(network, tensor, where).double() for network in networks]))

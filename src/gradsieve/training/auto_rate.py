@@ -25,7 +25,7 @@ from gradsieve.choosing.picture import summary
 from gradsieve.choosing.rates import race
 from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
-from gradsieve.training.evaluate import predict_together
+from gradsieve.training.evaluate import common_answer, predict_together
 from gradsieve.training.files import digest, finite, read_json, write_json
 from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import Setting, at_rate, fingerprint
@@ -113,9 +113,5 @@ class Runner:
 
     def predict(self) -> NDArray:
         setting = self.trainer.setting
-        outputs = torch.stack(
-            [predict_together(each, self.inputs, setting.device) for each in self.trainer.state.networks]
-        )
-        if setting.data.task == "classification":
-            outputs = outputs.softmax(-1)
-        return outputs.double().mean(0).cpu().numpy()
+        outputs = [predict_together(each, self.inputs, setting.device) for each in self.trainer.state.networks]
+        return common_answer(setting.data.task, torch.stack(outputs))

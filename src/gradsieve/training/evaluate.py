@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradsieve.data import Task
@@ -25,6 +27,12 @@ def predict(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
             for chunk in inputs.split(BATCH)
         ]
     return torch.cat(chunks)
+
+
+def common_answer(task: Task, outputs: Tensor) -> NDArray[np.float64]:
+    """What networks say together by their ``outputs`` (M, N, k): their mean probabilities (N, K), or outputs (N, q)."""
+    answers = outputs.softmax(-1) if task == "classification" else outputs
+    return answers.double().mean(0).cpu().numpy()
 
 
 def test_metric(task: Task, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) -> list[float]:

@@ -51,7 +51,7 @@ from gradsieve.estimators.auto_rate import line_up, rivals_at
 from gradsieve.estimators.decorrelating import decorrelation
 from gradsieve.estimators.fitting import fit_networks
 from gradsieve.estimators.plan import Plan
-from gradsieve.estimators.scaling import Scale, input_scale, scale_inputs, scale_targets, target_scale
+from gradsieve.estimators.scaling import Scale, robust_scale, scale_inputs, scale_targets, target_scale
 from gradsieve.metrics import METRICS
 from gradsieve.models.landmark_cnn import landmark_cnn
 from gradsieve.models.mlp import mlp
@@ -190,7 +190,7 @@ def as_read(train: torch.Tensor, test: torch.Tensor, bench: Bench, task: Task) -
         return train.numpy(), test.numpy()
     if bench.network == "cnn":
         return train.view(-1, 1, 8, 8).numpy(), test.view(-1, 1, 8, 8).numpy()
-    scale = input_scale(train.double().numpy())
+    scale = robust_scale(train.double().numpy())
     scaled = scale_inputs(train.numpy(), scale), scale_inputs(test.numpy(), scale)
     mixed = decorrelation(scaled[0]) if task == "regression" else None
     return (mixed.apply(scaled[0]), mixed.apply(scaled[1])) if mixed else scaled

@@ -16,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.decorrelating import decorrelation
-from gradsieve.estimators.scaling import input_scale, scale_inputs
+from gradsieve.estimators.scaling import robust_scale, scale_inputs
 from gradsieve.files.fit import fit_file, predict_file
 from gradsieve.tables import encoding, model_folder
 from gradsieve.tables.cells import safe_cell, unquoted
@@ -423,7 +423,7 @@ def test_amounts_are_learnt_from_inputs_without_their_correlations(together):
     table, folder = together
     encoding, frame = load_model(folder).encoding, read_frame(table)
     raw = np.stack([frame.columns[name] for name in encoding.names], axis=1)
-    scaled = scale_inputs(raw, input_scale(raw))
+    scaled = scale_inputs(raw, robust_scale(raw))
     inputs = encoding.apply(frame)
     assert np.array_equal(inputs, decorrelation(scaled).apply(scaled))
     spread = [np.linalg.cond(np.cov(each.T)) for each in (scaled, inputs)]

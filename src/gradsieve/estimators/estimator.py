@@ -30,7 +30,7 @@ from gradsieve.estimators.scaling import (
     Scale,
     check_clip,
     far_targets,
-    input_scale,
+    robust_scale,
     scale_inputs,
     scale_targets,
     target_scale,
@@ -208,7 +208,7 @@ class _Robust(BaseEstimator):
         Scaled targets depend on whether rows are dropped.
         """
         clip = check_clip(plain(self.input_clip))
-        scale = input_scale(X, weights)
+        scale = robust_scale(X, weights)
         inputs = scale_inputs(X, scale, clip)
         network = network_maker(self.module, self.hidden, (X.shape[1],), plan.outputs)
         by_default = self._task == "regression" and self.module is None

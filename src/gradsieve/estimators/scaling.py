@@ -41,19 +41,8 @@ class Scale:
         return scaled * self.width + self.centre
 
 
-def input_scale(values: Array, weights: Array | None = None) -> Scale:
-    """The median and the interquartile range of each column of ``values`` (N, d)."""
-    return robust_scale(values, weights)
-
-
-def target_scale(values: Array, weights: Array | None = None) -> Scale:
-    """The same for targets (N, q), in standard deviations of a normal distribution with such quartiles."""
-    scale = robust_scale(values, weights)
-    return Scale(scale.centre, scale.width / NORMAL_IQR)
-
-
 def robust_scale(values: Array, weights: Array | None = None) -> Scale:
-    """The median and the interquartile range of each column.
+    """The median and the interquartile range of each column of ``values`` (N, d).
 
     Where half of a column is one and the same value, the range is 0: then the median distance of the others from it
     stands in, 1 for a column of zeros and ones however rare the ones are. A constant column has the width 1.
@@ -68,6 +57,12 @@ def robust_scale(values: Array, weights: Array | None = None) -> Scale:
         width[column] = quantiles(distance[others, None], (0.5,), own_weights)[0, 0] if others.any() else 1.0
     width = np.minimum(width, np.finfo(np.float64).max)
     return Scale(centre, np.maximum(width, np.finfo(np.float64).tiny * 4))
+
+
+def target_scale(values: Array, weights: Array | None = None) -> Scale:
+    """The scale of targets (N, q), in standard deviations of a normal distribution with such quartiles."""
+    scale = robust_scale(values, weights)
+    return Scale(scale.centre, scale.width / NORMAL_IQR)
 
 
 def quantiles(values: Array, shares: tuple[float, ...], weights: Array | None = None) -> Array:

@@ -21,7 +21,7 @@ from gradsieve.arguments import argument
 from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.decorrelating import Decorrelation, decorrelation
-from gradsieve.estimators.scaling import CLIP, Scale, input_scale, scale_inputs
+from gradsieve.estimators.scaling import CLIP, Scale, robust_scale, scale_inputs
 from gradsieve.tables.frame import (
     Frame,
     check_exact,
@@ -224,7 +224,7 @@ def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> Number
     if not len(known) or (known.min() == known.max() and not missing.any()):
         note(f"column {name} is left out: it is {'empty' if not len(known) else 'constant'}")
         return None
-    scale = input_scale(known[:, None])
+    scale = robust_scale(known[:, None])
     centre, width = float(scale.centre[0]), float(scale.width[0])
     return NumberColumn(name, centre, width, bool(missing.any()), in_days=frame.in_days(name))
 

@@ -57,8 +57,7 @@ def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of:
         return keep_by_radix(keys[0], keys[1] if ties is not None else None, count_of(rows))
     keys = gathered.values[: len(keys)]
     if classes is not None:
-        place = place_in_class(keys, gathered.values[-1])
-        keys = [place.masked_fill(keys[0].isnan(), torch.inf), *keys]  # not even the best of its class
+        keys = [place_in_class(keys, gathered.values[-1]), *keys]
     return gathered.kept_here(first_rows(keys, count_of(rows)))
 
 
@@ -126,8 +125,8 @@ def lexical_order(keys: list[Tensor]) -> Tensor:
 def place_in_class(keys: list[Tensor], classes: Tensor) -> Tensor:
     """For each row, the share of its own class that ranks before it: 0 for the best, then 1/n, 2/n, ...
 
-    Keeping the rows with the smallest of these drops the same share of every class without a count per
-    class, so that shapes stay static.
+    A row without a score (NaN) has infinity: it is not even the best of its class. Keeping the rows with the smallest
+    of these drops the same share of every class without a count per class, so that shapes stay static.
     """
     order = lexical_order([classes, *keys])
     grouped = classes[order]
@@ -135,4 +134,4 @@ def place_in_class(keys: list[Tensor], classes: Tensor) -> Tensor:
     size = torch.searchsorted(grouped, grouped, right=True) - first
     place = torch.empty(len(classes), device=classes.device)
     place[order] = (torch.arange(len(classes), device=classes.device) - first) / size
-    return place
+    return place.masked_fill(keys[0].isnan(), torch.inf)

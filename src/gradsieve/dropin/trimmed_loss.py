@@ -154,14 +154,13 @@ def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: K
     everyone = gather_rows([counted.to(torch.uint8), *keys, *([] if classes is None else [classes])])
     judged, keys = everyone.values[0].bool(), everyone.values[1 : 1 + len(keys)]
     if classes is not None:
-        place = place_in_class(keys, everyone.values[-1])
-        keys = [place.masked_fill(keys[0].isnan(), torch.inf), *keys]
+        keys = [place_in_class(keys, everyone.values[-1]), *keys]
     # NaN sorts last, which is the place of rows without a label: behind the broken ones, which have one.
     keys[0] = keys[0].nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).masked_fill(~judged, torch.nan)
     order = lexical_order(keys)
     place = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=order.device))
     kept = (place < share.of(judged.sum())) & judged
-    return kept[everyone.start : everyone.start + everyone.rows]
+    return kept[everyone.own]
 
 
 # Their loss.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradsieve import ranks, seeds
 from gradsieve.training.ledger import Ledger
+from gradsieve.training.state import under
 from gradsieve.training.tally import Tally
 
 OWN = ("tally.", "rng.")  # of a state: what each rank has of its own
@@ -28,8 +29,6 @@ def judges(order: Tensor, batch_size: int, steps: range, rows: int, world: int) 
 
 def merge(ledger: Ledger, judge: Tensor) -> None:
     """Let every rank have each row's entry as its judge has it."""
-    if ranks.world_size() == 1:
-        return
     for column in ledger.tensors().values():
         column.copy_(ranks.sum_over_ranks(column.where(judge == ranks.rank(), 0)))
 
@@ -58,16 +57,11 @@ def of_this_rank(tensors: dict[str, Tensor], stream: tuple[int | str, ...]) -> d
     """A rank's state from a saved one. In another world the first rank takes over all counts, and the others begin
     random streams of their own, named ``stream``."""
     shared = {name: tensor for name, tensor in tensors.items() if not name.startswith("rank")}
-    names = [name for name in shared if name.startswith(OWN)]
     world = 1 + sum(name.startswith("rank") and name.endswith(".rng.cpu") for name in tensors)
     rank = ranks.rank()
     if world == ranks.world_size():
-        return shared | {name: tensors[f"rank{rank}.{name}"] for name in names if rank}
-    tallies = [
-        Tally(**{name[6:]: tensors[f"rank{each}.{name}" if each else name] for name in names if name[:6] == "tally."})
-        for each in range(world)
-    ]
-    whole = add_up(tallies)
+        return shared | under(tensors, f"rank{rank}.")
+    whole = add_up([Tally(**under(tensors, f"rank{each}.tally." if each else "tally.")) for each in range(world)])
     counts = {f"tally.{name}": column for name, column in whole.tensors().items()}
     if rank == 0:
         return shared | counts

@@ -195,12 +195,9 @@ class Trainer:
         judged, dropped = (self.watched_books() - self.before).cpu().long()
         classes = self.plan.outputs if self.plan.task == "classification" else 0
         seen, kept = torch.zeros(2, classes, dtype=torch.int64)
-        return ClassCounts(
-            *(
-                counts.index_add_(0, self.watched_classes, each)
-                for counts, each in ((seen, judged), (kept, judged - dropped))
-            )
-        )
+        seen.index_add_(0, self.watched_classes, judged)
+        kept.index_add_(0, self.watched_classes, judged - dropped)
+        return ClassCounts(seen, kept)
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train; a record for each epoch. With held-out rows it ends with the weights that they found best."""

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
 MOST_OUTPUTS = 4  # beyond, given and suggested targets make no table for a terminal
+ROWS = 10  # the most suspect
 CONFUSED = 3  # classes named for one
 
 
-def audit_table(audit: Audit, rows: int = 10) -> Group:
+def audit_table(audit: Audit) -> Group:
     """What ``gradsieve audit`` prints."""
-    return Group(*parts(audit, rows))
+    return Group(*parts(audit))
 
 
-def parts(audit: Audit, rows: int) -> Iterator[Table | Text]:
+def parts(audit: Audit) -> Iterator[Table | Text]:
     flagged = int(audit.flagged.sum())
     share = flagged / max(1, len(audit))
     yield Text(f"{audit.run}: {flagged} of {len(audit)} rows flagged ({share:.1%}): {audit.rate_source}", style="bold")
@@ -39,7 +40,7 @@ def parts(audit: Audit, rows: int) -> Iterator[Table | Text]:
             yield Text("")
             yield pairs_table("output that is off", summary["off"])
     yield Text("")
-    yield row_table(audit, rows)
+    yield row_table(audit)
 
 
 def class_table(audit: Audit) -> Table:
@@ -60,9 +61,9 @@ def pairs_table(title: str, times: dict[str, int]) -> Table:
     return table
 
 
-def row_table(audit: Audit, rows: int) -> Table:
+def row_table(audit: Audit) -> Table:
     """The most suspect rows."""
-    found = audit.most_suspect(rows)
+    found = audit.most_suspect(ROWS)
     wide = ("given ", "suggested ") if len(audit.names) > MOST_OUTPUTS and audit.task == "regression" else ()
     names = [
         name for name in found if name not in ("rank", "flagged", "mean_score") and not name.startswith(wide or "\0")

@@ -20,7 +20,7 @@ from gradsieve.scores.loss import Criterion
 from gradsieve.training.engines import CapturedEngine
 from gradsieve.training.feed import Feed
 from gradsieve.training.ledger import Ledger
-from gradsieve.training.run import Compile, Precision, Run
+from gradsieve.training.run import Compile, Run
 from gradsieve.training.setting import CRITERIA, Setting, fingerprint, make_optimizer, place
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
@@ -70,7 +70,7 @@ def find_workload(name: str, batch_size: int | None = None) -> Workload:
     return replace(WORKLOADS[name], batch_size=batch_size)
 
 
-def set_up(workload: Workload, device: torch.device, networks: int = 1, precision: Precision = "auto") -> Setup:
+def set_up(workload: Workload, device: torch.device, networks: int = 1) -> Setup:
     """The batch and networks of a workload, the same every time."""
     draw = seeds.generator(0, "bench")
     inputs = torch.randn(workload.batch_size, *workload.input_shape, generator=draw).to(device)
@@ -85,7 +85,7 @@ def set_up(workload: Workload, device: torch.device, networks: int = 1, precisio
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seeds.derive(0, "bench", number))
             network = build(workload.model, workload.input_shape, workload.outputs, dict(workload.model_options))
-        made.append(place(network, device, precision))
+        made.append(place(network, device, "auto"))
     return Setup(inputs, targets, made, [make_optimizer(network, 1e-3) for network in made])
 
 

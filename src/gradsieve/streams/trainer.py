@@ -55,8 +55,8 @@ class StreamTrainer(Trainer):
                 f"smaller {argument('batch_size')}, or look at the rows that were left out."
             )
 
-    def train(self, stop: StopRequest, tell: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-        """All epochs that are left; returns the records of all."""
+    def train(self, stop: StopRequest, tell: Callable[[dict[str, Any]], None]) -> None:
+        """All epochs that are left."""
         self.stop = stop
         for record in self.epochs():
             self.elapsed()
@@ -66,7 +66,6 @@ class StreamTrainer(Trainer):
             self.state.epoch, self.state.step, self.place = record["epoch"] + 1, 0, Place()
             tell(record)
         self.save()
-        return self.state.history
 
     def elapsed(self) -> None:
         """Seconds of work, those before a resume included."""

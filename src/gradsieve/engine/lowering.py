@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gradsieve.scores.layer_calls import ROW_LAYERS
+from gradsieve.scores.outer_products import wide
 
 # Their lowered forms take a scale and a shift for each row.
 TAKE_ROWS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm)
@@ -90,7 +91,7 @@ def group_norm(
 
 def channel_sums(maps: Tensor) -> tuple[Tensor, Tensor]:  # (N, C, ...) -> (N, C), (N, C)
     """The sum and the sum of squares over the positions of each channel, in single precision at least."""
-    values = single(maps).flatten(2) if maps.dim() > 2 else single(maps).unsqueeze(2)
+    values = wide(maps).flatten(2) if maps.dim() > 2 else wide(maps).unsqueeze(2)
     return values.sum(2), (values * values).sum(2)
 
 
@@ -102,7 +103,7 @@ def scale_and_shift(
     shift = -mean * scale if bias is None else bias - mean * scale
     shape = *maps.shape[:2], *[1] * (maps.dim() - 2)
     scale, shift = (kept_apart(values).expand(maps.shape[:2]).reshape(shape) for values in (scale, shift))
-    return (single(maps) * scale + shift).to(maps.dtype)
+    return (wide(maps) * scale + shift).to(maps.dtype)
 
 
 class KeptApart(torch.autograd.Function):
@@ -148,10 +149,6 @@ def max_pool2d(
 def pair(value: int | Sequence[int]) -> tuple[int, ...]:
     """A number for each of two dimensions, as the functions of images take them."""
     return (value, value) if isinstance(value, int) else tuple(value) * (2 // len(value))
-
-
-def single(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 FORMS: dict[Callable[..., Any], Callable[..., Tensor]] = {

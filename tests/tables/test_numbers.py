@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradsieve.data.table import label
 from gradsieve.errors import InputError
 from gradsieve.tables.cells import safe_cell
 from gradsieve.tables.encoding import learn_columns
-from gradsieve.tables.frame import Frame, label, number, numbers
+from gradsieve.tables.frame import Frame, number, numbers
 from gradsieve.tables.reading import read_frame
 
 

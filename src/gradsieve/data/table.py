@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -185,11 +185,11 @@ def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ..
     """The one column of ``columns`` as (N,) class numbers, and the names that they stand for, in order."""
     if len(columns) != 1:
         raise InputError(f"target names {len(columns)} columns, but classification has one.")
-    cells = [_label(row[columns[0]]) for row in table.rows]
+    cells = [label(row[columns[0]]) for row in table.rows]
     if "" in cells:
         line, name = table.lines[cells.index("")], table.header[columns[0]]
         raise InputError(f"{table.path}, line {line}, column {name}: no class. Fill it in or remove the row.")
-    names = sorted(set(cells), key=lambda name: (finite_number(name) is None, finite_number(name) or 0.0, name))
+    names = sorted_classes(cells)
     if not 2 <= len(names) <= len(cells) // 2:
         by = by_option({"task": "regression"})
         raise InputError(
@@ -200,12 +200,17 @@ def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ..
     return torch.tensor([number[cell] for cell in cells]), tuple(names)
 
 
-def _label(cell: str) -> str:
-    """The name of a class: 1, 01 and 1.0 are the same; empty where it is missing."""
+def label(cell: str) -> str:
+    """A cell as the name of a class or category: 1, 01 and 1.0 are the same; empty where it is missing."""
     number = finite_number(cell)
     if number is None or abs(number) >= EXACT:
         return "" if cell.strip().lower() in MISSING_WORDS else cell.strip()
     return str(int(number)) if number.is_integer() else str(number)
+
+
+def sorted_classes(words: Iterable[str]) -> list[str]:
+    """Different words, numbers first and by their size."""
+    return sorted(set(words), key=lambda word: (finite_number(word) is None, finite_number(word) or 0.0, word))
 
 
 def finite_number(cell: str) -> float | None:

@@ -14,6 +14,7 @@ import torch
 
 from gradsieve import seeds
 from gradsieve.data import Task
+from gradsieve.data.table import sorted_classes
 from gradsieve.errors import InputError
 from gradsieve.streams.encoder import BadRows, is_good
 from gradsieve.tables.encoding import Encoding, holds_words, learn_encoding
@@ -31,7 +32,6 @@ from gradsieve.tables.targets import (
     infer_task,
     learn_targets,
     left_out,
-    sorted_classes,
     words_without_target,
 )
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from gradsieve.arguments import argument
 from gradsieve.data import Task
+from gradsieve.data.table import label
 from gradsieve.errors import InputError
 from gradsieve.estimators.decorrelating import Decorrelation, decorrelation
 from gradsieve.estimators.scaling import CLIP, Scale, robust_scale, scale_inputs
@@ -27,7 +28,6 @@ from gradsieve.tables.frame import (
     check_exact,
     is_missing,
     is_text,
-    label,
     number,
     numbers,
     texts,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.arguments import argument
-from gradsieve.data.table import EXACT, MISSING, MISSING_WORDS, finite_number
+from gradsieve.data.table import EXACT, MISSING, MISSING_WORDS, finite_number, label
 from gradsieve.errors import InputError
 from gradsieve.registry import unknown
 from gradsieve.tables.dates import iso_days
@@ -156,13 +156,6 @@ def texts(values: NDArray, *, as_written: bool = False) -> NDArray:
     known = {cell: read(cell) if isinstance(cell, str) else label(repr(cell)) for cell in set(values.tolist())}
     # A NaN is not found again as a key: it is a missing value.
     return np.array([known.get(cell, "") for cell in values.tolist()], dtype=object)
-
-
-def label(cell: str) -> str:
-    value = number(cell)
-    if value is None or math.isnan(value) or abs(value) >= EXACT:
-        return written(cell)
-    return str(int(value)) if value.is_integer() else str(value)
 
 
 def written(cell: str, *, among_numbers: bool = False) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from gradsieve.arguments import argument
 from gradsieve.data import Task
-from gradsieve.data.table import MISSING
+from gradsieve.data.table import MISSING, sorted_classes
 from gradsieve.errors import InputError
 from gradsieve.estimators.scaling import Scale, scale_targets, target_scale
 from gradsieve.tables.encoding import is_mostly_numbers, misspelt_number
@@ -22,7 +21,6 @@ from gradsieve.tables.frame import (
     check_exact,
     is_missing,
     is_text,
-    number,
     numbers,
     numeric_if_all,
     texts,
@@ -223,16 +221,6 @@ def check_classes(name: str, different: int, rows: int, where: str) -> None:
 def another_target() -> str:
     """The way out where a column is no set of classes."""
     return f"Choose another column as {argument('targets')}, or {argument('task', 'regression')} where it is a number."
-
-
-def sorted_classes(words: Iterable[str]) -> list[str]:
-    """Different words, numbers first and by their size."""
-
-    def place(word: str) -> tuple[bool, float, str]:
-        value = number(word)
-        return (True, 0.0, word) if value is None or math.isnan(value) else (False, value, word)
-
-    return sorted(set(words), key=place)
 
 
 def row_header(targets: Targets) -> list[str]:

@@ -23,6 +23,7 @@ from gradsieve.scores.loss import LABEL_LOSSES, Criterion, as_scores, row_losses
 from gradsieve.scores.loss_gradient import is_divergence, loss_gradient_norm, norm_of_rows, ranks_as_loss
 from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class, smallest_if_untied
+from gradsieve.training.ledger import Ledger
 
 Score = Literal["gradient", "loss"]  # of PRL(L), of SPL
 
@@ -245,11 +246,8 @@ def agreement(outputs: Tensor, targets: Tensor, ignored: int | None) -> Tensor |
     return (agrees & counted).flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
 
 
-def record(ledger: Any, rows: Tensor, scores: Tensor, judged: Tensor, kept: Tensor) -> None:
+def record(ledger: Ledger, rows: Tensor, scores: Tensor, judged: Tensor, kept: Tensor) -> None:
     """Enter a batch into the ledger of every rank: row numbers, scores, and two masks."""
     rows, scores, judged, kept = gather_rows([rows, scores.float(), judged.int(), kept.int()]).values
-    ledger.judged.index_add_(0, rows, judged)
-    ledger.dropped.index_add_(0, rows, judged - kept)
-    ledger.scored.index_add_(0, rows, judged)
     # Not scores * judged: infinity times 0 is NaN.
-    ledger.score_sum.index_add_(0, rows, scores.nan_to_num(nan=torch.inf, posinf=torch.inf).where(judged > 0, 0.0))
+    ledger.enter(rows, scores.where(judged > 0, 0.0), judged, judged - kept)

@@ -26,11 +26,15 @@ class Ledger:
     def record(self, rows: Tensor, scores: Tensor | None, kept: Tensor) -> None:
         """Enter one network's judgement of a batch: its rows' numbers in the set, scores, and kept positions."""
         once = torch.ones(len(rows), dtype=torch.int32, device=rows.device)
+        self.enter(rows, scores, once, once.index_fill(0, kept, 0))
+
+    def enter(self, rows: Tensor, scores: Tensor | None, judged: Tensor, dropped: Tensor) -> None:
+        """Add up, for each of ``rows``, how often it was judged and dropped, and its score (0 where not judged)."""
         # A batch holds a row once, so that every sum has one order, on a GPU too; weighted rows may be there twice.
-        self.judged.index_add_(0, rows, once)
-        self.dropped.index_add_(0, rows, once.index_fill(0, kept, 0))
+        self.judged.index_add_(0, rows, judged)
+        self.dropped.index_add_(0, rows, dropped)
         if scores is not None:
-            self.scored.index_add_(0, rows, once)
+            self.scored.index_add_(0, rows, judged)
             self.score_sum.index_add_(0, rows, scores.float().nan_to_num(nan=torch.inf, posinf=torch.inf))
 
     def record_absent(self, rows: Tensor, scores: Tensor | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from gradsieve.tables.targets import (
 )
 
 HIDDEN = (256, 256)
-TASKS = ("classification", "regression")
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,8 @@ def prepare(
 
 
 def check_task(task: str | None) -> None:
-    if task is not None and task not in TASKS:
-        raise InputError(unknown("task", task, dict.fromkeys(TASKS)))
+    if task is not None and task not in get_args(Task):
+        raise InputError(unknown("task", task, dict.fromkeys(get_args(Task))))
 
 
 def prepare_table(

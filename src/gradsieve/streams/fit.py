@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -51,7 +51,6 @@ from gradsieve.training.setting import choose_device
 from gradsieve.training.tally import forsaken
 
 FIT = "fit"  # the folder of a fit that is not finished
-BAD_ROWS = ("stop", "skip")
 ASKED_ROWS = 2**15  # rows of the sample that choose a drop rate, and are trained on for that
 VOTE_EPOCHS = 20  # at least: an epoch of a sample is short
 NOTED = 3  # bad rows that are named
@@ -183,8 +182,8 @@ def finish(
 
 def check_names(method: str, drop_rate: float | str, bad_rows: str) -> None:
     """What can be wrong with the options before a row is read."""
-    if bad_rows not in BAD_ROWS:
-        raise InputError(unknown("way with bad rows", bad_rows, dict.fromkeys(BAD_ROWS)))
+    if bad_rows not in get_args(BadRows):
+        raise InputError(unknown("way with bad rows", bad_rows, dict.fromkeys(get_args(BadRows))))
     largest_rate(drop_rate)
     METHODS[method]
 

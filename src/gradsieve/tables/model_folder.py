@@ -123,7 +123,7 @@ def load_model(folder: Path) -> Model:
         load_weights(networks, tensors)
         mixed = {name: tensor.numpy() for name, tensor in under(tensors, "decorrelation.").items()}
         return Model(
-            targets=Targets.from_json(content["targets"]),
+            targets=Targets(**content["targets"]),
             encoding=Encoding(
                 from_json(content["columns"]), content["input_clip"], Decorrelation(**mixed) if mixed else None
             ),

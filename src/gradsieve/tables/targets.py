@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,10 +61,6 @@ class Targets:
     @property
     def scale(self) -> Scale:
         return Scale(np.array(self.centre), np.array(self.width))
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Targets:
-        return cls(**values)
 
 
 def task_of(roles: Roles, task: Task | None) -> Task | None:

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradsieve.errors import InputError
+from gradsieve.scores import loss
 from gradsieve.scores.loss import Criterion, takes_reduction, unpack
-from gradsieve.scores.loss import check_criterion as is_loss
 from gradsieve.scores.outputs import described, such_as
 
 TrimUnit = Literal["row", "element"]
@@ -35,7 +35,7 @@ def refuse_elements(outputs: Tensor, targets: Tensor, error: IndexError) -> None
 
 def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
     """A loss that can tell the units apart."""
-    is_loss(criterion)
+    loss.check_criterion(criterion)
     function, options = unpack(criterion)
     takes_reduction(function)  # asked here, so that a compiler finds the answer
     if unit == "element" and function is F.binary_cross_entropy_with_logits:

@@ -93,7 +93,7 @@ def robust_step(
     else:  # a row without a label has no gradient, and would be kept first
         found = rule.step(readers, values[rows], targets[rows], drop_rate)
         selections = [
-            each._replace(scores=spread(each.scores, rows, len(targets)), kept=rows[each.kept]) for each in found
+            each._replace(scores=placed(each.scores, rows, len(targets)), kept=rows[each.kept]) for each in found
         ]
     ranks.sum_gradients(networks)
     for network in networks:
@@ -162,7 +162,7 @@ def nothing(targets: Tensor) -> Selection:
     return Selection(scores, targets.new_empty(0), scores.new_zeros(()))
 
 
-def spread(scores: Tensor | None, rows: Tensor, count: int) -> Tensor | None:
+def placed(scores: Tensor | None, rows: Tensor, count: int) -> Tensor | None:
     """Scores of some rows, put at their places among ``count`` rows; NaN for the others."""
     return None if scores is None else scores.new_full((count,), torch.nan).index_copy_(0, rows, scores)
 

@@ -8,7 +8,7 @@ A batch that is cut between nearly equal scores, or has a broken row, is left to
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import Any, NamedTuple, cast
 
@@ -45,7 +45,7 @@ def short_form(criterion: Criterion, score: str) -> Trim | None:
         return of_squares
     alike = options.get("weight") is None and not options.get("label_smoothing")
     if function is F.cross_entropy and alike and options.get("ignore_index", -100) < 0:  # no class is ignored
-        return of_classes_by_loss if score == "loss" else of_classes
+        return partial(of_classes, by_loss=True) if score == "loss" else of_classes
     return None
 
 
@@ -66,7 +66,7 @@ def of_squares(outputs: Tensor, targets: Tensor, count: int) -> Trimmed | None:
 
 
 def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = False) -> Trimmed | None:
-    """Cross-entropy of (N, C) logits, whose label -100 is ignored.
+    """Cross-entropy of (N, C) logits, whose label -100 is ignored; rows are ranked by their gradient, or ``by_loss``.
 
     With p = e / sum(e), the gradient p - 1 at the own class is minus the sum of the others: without its rounding.
     """
@@ -91,11 +91,6 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
     if kept is None:
         return None
     return Trimmed(F.cross_entropy(outputs, torch.from_numpy(np.where(kept, given, -100))), kept)
-
-
-def of_classes_by_loss(outputs: Tensor, classes: Tensor, count: int) -> Trimmed | None:
-    """The same, for rows ranked by their loss."""
-    return of_classes(outputs, classes, count, by_loss=True)
 
 
 def smallest(scores: np.ndarray, count: int, most: float = inf) -> np.ndarray | None:

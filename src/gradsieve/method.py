@@ -128,11 +128,11 @@ class Method:
 
         ``count``: how many rows all ranks keep.
         """
-        is_kept = mask_of(rows) if look.trains else None
-        if is_kept is not None and look.outputs is not None:  # no row is moved
-            losses = self.losses(Shielded.apply(look.outputs, is_kept), targets).where(is_kept, 0.0)
-            return self.backward(network, losses, count)
         if look.trains and look.outputs is not None:
+            is_kept = mask_of(rows)
+            if is_kept is not None:  # no row is moved
+                losses = self.losses(Shielded.apply(look.outputs, is_kept), targets).where(is_kept, 0.0)
+                return self.backward(network, losses, count)
             outputs = take(look.outputs, rows)
         elif look.first_pass is not None:
             outputs = look.first_pass.again(rows)

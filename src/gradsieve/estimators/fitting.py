@@ -222,8 +222,9 @@ class Trainer:
             # While the drop rate still rises, scores are of networks that see more wrong rows: no time to give up.
             if len(self.held_out) and epoch - max(best_epoch, self.plan.ramp_epochs) >= self.plan.patience:
                 break
-        for network, weights in zip(self.networks, best_weights or [], strict=best_weights is not None):
-            network.load_state_dict(weights)
+        if best_weights is not None:
+            for network, weights in zip(self.networks, best_weights, strict=True):
+                network.load_state_dict(weights)
         # A step's loss is the one before it: what the last step did, only answers tell.
         if self.last_inputs is not None and not self.answers_are_finite(self.last_inputs):
             raise self.diverged("After the last step, answers are NaN or infinite")

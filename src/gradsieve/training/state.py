@@ -100,13 +100,9 @@ class State:
             for name, tensor in under(tensors, f"optimizer{number}.").items():
                 index, _, entry = name.partition(".")
                 parameter = parameters[int(index)]
-                # Fused optimizers want their state laid out in memory as the parameter is (channels last on a GPU).
-                alike = (
-                    torch.empty_like(parameter.detach(), dtype=tensor.dtype)
-                    if tensor.shape == parameter.shape
-                    else None
-                )
-                values.setdefault(int(index), {})[entry] = tensor if alike is None else alike.copy_(tensor)
+                if tensor.shape == parameter.shape:  # fused optimizers want it laid out as the parameter is
+                    tensor = torch.empty_like(parameter.detach(), dtype=tensor.dtype).copy_(tensor)
+                values.setdefault(int(index), {})[entry] = tensor
             optimizer.load_state_dict({**optimizer.state_dict(), "state": values})
         for part, record in (("ledger.", self.ledger), ("tally.", self.tally)):
             for name, tensor in under(tensors, part).items():

@@ -9,28 +9,27 @@ can afford a second one, use ``robust_step``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
 
-from gradsieve.data.validate import check_count
 from gradsieve.dropin.checks import (
     TrimUnit,
     check_choice,
     check_classes,
     check_criterion,
-    check_row_numbers,
     check_weights,
     refuse_batch,
     refuse_elements,
     row_numbers,
 )
 from gradsieve.dropin.judgement import Judgement, Value, judged_rows, same
+from gradsieve.dropin.recorded import Recorded
 from gradsieve.dropin.replay import Replays, pays
-from gradsieve.dropin.scheduled import RateAt, Scheduled
+from gradsieve.dropin.scheduled import RateAt
 from gradsieve.dropin.short import MOST_VALUES, Trim, short_form
 from gradsieve.dropin.trimmed_loss import (
     Score,
@@ -47,7 +46,6 @@ from gradsieve.dropin.trimmed_loss import (
     mean_of_rows,
     ranking,
     ranking_of,
-    record,
     reduction,
     sums,
 )
@@ -57,12 +55,11 @@ from gradsieve.ranks import world_size
 from gradsieve.scores.loss import Criterion, ignored_label, labelled, name_wrong_label, unpack
 from gradsieve.scores.loss_gradient import has_closed_mean, losses_and_gradient
 from gradsieve.scores.recall import take
-from gradsieve.training.ledger import Ledger
 
 HELD_VALUES = 2**20  # the most output values that are held until the next call
 
 
-class RobustLoss(Scheduled):
+class RobustLoss(Recorded):
     """``criterion`` over the ``1 - drop_rate`` share of each batch with the smallest gradient (or loss).
 
     In eval mode, it is the criterion's plain mean over all rows.
@@ -99,19 +96,13 @@ class RobustLoss(Scheduled):
         check_criterion(criterion, unit)
         if isinstance(class_dim, bool) or not isinstance(class_dim, int):
             raise InputError(f"class_dim is {class_dim!r}, but must be the number of a dimension, 1 or -1 mostly.")
-        super().__init__(drop_rate, ramp)
+        super().__init__(drop_rate, ramp, rows)
         self.criterion = criterion
         self.score: Score = score
         self.unit: TrimUnit = unit
         self.balanced, self.class_dim = balanced, class_dim
         self.look_at_criterion()
-        self.last: Callable[[], Judgement] | None = None
         self.replays = Replays()
-        self.has_ledger, self.has_entries = rows is not None, False
-        if rows is not None:
-            check_count("rows", rows, 1)
-            for name, column in Ledger.empty(rows).tensors().items():
-                self.register_buffer(name, column)
 
     def look_at_criterion(self) -> None:
         """Find what a call must know about the criterion; again if it is replaced or its options change."""
@@ -130,35 +121,11 @@ class RobustLoss(Scheduled):
         if name in ("criterion", "score", "unit", "balanced") and "is_as_seen" in self.__dict__:
             self.look_at_criterion()
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RobustLoss:
-        """Move, but keep the ledger's sums in single precision: in half precision they would soon stop growing."""
-        before = self.score_sum if self.has_ledger else None
-        super()._apply(fn, recurse)
-        if before is not None and self.score_sum.dtype != before.dtype:
-            self.score_sum = before.to(self.score_sum.device)
-        return self
-
     def take_rate(self, T: int) -> None:
         before = self.__dict__.get("_rate")
         super().take_rate(T)
         if before is not None and before != self.rate:
             self.replays.count_anew()
-
-    def set_extra_state(self, state: Tensor) -> None:
-        super().set_extra_state(state)
-        self.has_entries = True  # presumably: looking would wait for the device
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Raise one error if only one of the state and this loss has a ledger, or if theirs are of different sizes."""
-        columns = state_dict.get("judged"), getattr(self, "judged", None)
-        theirs, ours = (None if column is None else len(column) for column in columns)
-        if theirs != ours and (strict or None not in (theirs, ours)):
-            there, here = ("no ledger" if size is None else f"a ledger of {size} rows" for size in (theirs, ours))
-            way = "without rows=" if theirs is None else f"with rows={theirs}"
-            raise InputError(f"The state has {there}, but this loss has {here}. Build it {way}.")
-        return super().load_state_dict(state_dict, strict, assign)
-
-    # The loss.
 
     def forward(self, outputs: Tensor, targets: Tensor, rows: Tensor | None = None) -> Tensor:
         """The mean loss of the rows that are kept. ``rows``: their numbers in the data set, for the ledger."""
@@ -302,67 +269,6 @@ class RobustLoss(Scheduled):
     def later(self, outputs: Tensor, ask: Callable[[], Value]) -> Callable[[], Value]:
         """A function that computes a value when asked for it, or now for large outputs, which are not held."""
         return ask if outputs.numel() <= HELD_VALUES else partial(same, ask())
-
-    # What the last call did.
-
-    @property
-    def scores(self) -> Tensor:
-        """The score of each row or element of the last batch, (M,)."""
-        return self.judgement().scores().clone()
-
-    @property
-    def kept(self) -> Tensor:
-        """The positions in the last batch of what was kept, ascending: rows, or elements of the flattened targets."""
-        return self.judgement().kept_positions()
-
-    @property
-    def kept_share(self) -> Tensor:
-        """The share of the last batch that was kept, among the rows or elements that have a label."""
-        return self.judgement().kept_share()
-
-    @property
-    def agreement(self) -> Tensor | None:
-        """The share of the kept labels that the network itself predicts; None for real-valued targets.
-
-        Without the true labels, it is the closest you get to the purity of the kept rows. It says little before the
-        network has learned something, and nothing once it has memorized the wrong labels.
-        """
-        return self.judgement().kept_agreement()
-
-    @property
-    def ledger(self) -> Ledger:
-        """For each row of the data set: how often it was judged and dropped, and its mean score. Needs ``rows``."""
-        if not self.has_ledger:
-            raise InputError("There is no ledger. Build the loss with rows=, the size of the data set.")
-        if self.last is not None and not self.has_entries:
-            raise InputError(
-                "The ledger is empty: no call has said which rows it got. Pass their numbers in the data set, "
-                "robust(outputs, targets, rows=numbers)."
-            )
-        return self.books()
-
-    def books(self) -> Ledger:
-        """The ledger, empty or not."""
-        return Ledger(self.judged, self.dropped, self.scored, self.score_sum)  # pyright: ignore[reportArgumentType]
-
-    def judgement(self) -> Judgement:
-        if self.last is None:
-            raise InputError("Nothing was judged yet. Call the loss in train mode first.")
-        return self.last()
-
-    def enter(self, rows: Tensor) -> None:
-        """Enter the last batch in the ledger."""
-        if not self.has_ledger:
-            raise InputError(
-                "There is no ledger for rows, the third argument: the numbers of these rows in the data set. Build the "
-                "loss with rows=, its size. Weights of rows are no argument: put them beside the targets, for the "
-                "criterion to multiply by (docs/drop-in.md)."
-            )
-        last, ledger = self.judgement(), self.books()
-        scores = last.scores()
-        check_row_numbers(rows, len(scores), len(ledger.judged))
-        record(ledger, rows, scores, *last.masks(len(scores)))
-        self.__dict__["has_entries"] = True
 
     def extra_repr(self) -> str:
         return f"rate={self.rate:g}, T={self.T}, score={self.score}, unit={self.unit}"

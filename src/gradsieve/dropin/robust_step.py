@@ -18,7 +18,6 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from gradsieve import ranks
@@ -28,6 +27,7 @@ from gradsieve.dropin.checks import check_weights
 from gradsieve.errors import InputError
 from gradsieve.method import Method, Selection, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
+from gradsieve.ranks.batchnorm import batch_norms
 from gradsieve.scores.loss import Criterion, check_criterion, ignored_label
 from gradsieve.scores.outputs import kind
 
@@ -103,7 +103,7 @@ def robust_step(
 
 def has_batch_norm(network: nn.Module) -> bool:
     """Whether a layer needs at least two rows to train."""
-    return any(isinstance(layer, _BatchNorm) and layer.training for layer in network.modules())
+    return any(layer.training for layer in batch_norms(network))
 
 
 class OfRows(nn.Module):

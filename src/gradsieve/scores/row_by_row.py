@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from gradsieve.ranks.batchnorm import batch_norms
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one loss per row
 
@@ -31,8 +32,7 @@ def mixes_rows(network: nn.Module) -> bool:
 
     A module of one's own that mixes rows in another way cannot be told from outside.
     """
-    batch_norms = (layer for layer in network.modules() if isinstance(layer, _BatchNorm))
-    return any(layer.training or layer.running_mean is None for layer in batch_norms)
+    return any(layer.training or layer.running_mean is None for layer in batch_norms(network))
 
 
 def rows_apart(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowsApart:

@@ -26,7 +26,7 @@ from gradsieve.dropin.checks import (
     refuse_elements,
     row_numbers,
 )
-from gradsieve.dropin.judgement import Judgement, Value, judged_rows, same
+from gradsieve.dropin.judgement import Judgement, Value, judged_rows, known
 from gradsieve.dropin.recorded import Recorded
 from gradsieve.dropin.replay import Replays, pays
 from gradsieve.dropin.scheduled import RateAt
@@ -177,7 +177,7 @@ class RobustLoss(Recorded):
             kept = keep_mask(ranked, classes, judged, self.share)
             loss = loss_of_labels(self.criterion, outputs, targets, kept, cast(int, self.ignored))
         agrees = self.agreement_of(outputs, targets)
-        self.last = partial(same, Judgement(partial(same, ranked.values), kept, judged, agrees))
+        self.last = known(Judgement(known(ranked.values), kept, judged, agrees))
         return loss
 
     def may_be_closed(self) -> bool:
@@ -212,9 +212,8 @@ class RobustLoss(Recorded):
             else:
                 found = self.judge(outputs, targets)
         loss, gradient, scores, kept, judged = found
-        known = partial(same, cast(Tensor, scores))
         agrees = self.agreement_of(outputs, targets)
-        self.last = partial(same, Judgement(known, cast(Tensor, kept), judged, agrees))
+        self.last = known(Judgement(known(cast(Tensor, scores)), cast(Tensor, kept), judged, agrees))
         return cast(Tensor, WithGradient.apply(outputs, loss, gradient))
 
     def settings(self) -> Hashable:
@@ -268,7 +267,7 @@ class RobustLoss(Recorded):
 
     def later(self, outputs: Tensor, ask: Callable[[], Value]) -> Callable[[], Value]:
         """A function that computes a value when asked for it, or now for large outputs, which are not held."""
-        return ask if outputs.numel() <= HELD_VALUES else partial(same, ask())
+        return ask if outputs.numel() <= HELD_VALUES else known(ask())
 
     def extra_repr(self) -> str:
         return f"rate={self.rate:g}, T={self.T}, score={self.score}, unit={self.unit}"

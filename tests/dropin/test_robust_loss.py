@@ -796,6 +796,64 @@ def test_elements_without_a_label_are_in_no_mean():
     torch.testing.assert_close(trained, F.cross_entropy(outputs, targets))
 
 
+def of_tokens(outputs, targets):
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def of_rows(outputs, targets):
+    """The mean over a row's labels: NaN for a row without any."""
+    return of_tokens(outputs, targets).sum(1) / (targets != -100).sum(1)
+
+
+def of_columns(outputs, targets):
+    """Several values for each row, but not one for each label."""
+    return of_rows(outputs, targets).unsqueeze(1).expand(-1, CLASSES)
+
+
+for each in (of_tokens, of_rows, of_columns):
+    each.ignore_index = -100
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("is_bare", [False, True], ids=["all rows have labels", "a row has none"])
+@pytest.mark.parametrize("criterion", [of_tokens, of_rows, of_columns, nn.CrossEntropyLoss(reduction="none")])
+def test_a_mean_counts_what_the_criterion_gives_for_labels(criterion, is_bare, rate):
+    outputs, targets = classes(0, 7)
+    targets[::2, 4:], targets[1, 1:] = -100, -100
+    targets[3] = -100 if is_bare else targets[3]
+    robust = RobustLoss(criterion, rate)
+    loss, kept = robust(outputs, targets), robust.kept
+    given = criterion(outputs[kept], targets[kept])
+    expected = given[targets[kept] != -100].mean() if given.shape == targets[kept].shape else given.mean()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient(loss, outputs), gradient(expected, outputs))
+    if not rate:
+        torch.testing.assert_close(robust.eval()(outputs, targets), expected)
+
+
+class KnownFlags(nn.Module):
+    """Several yes or no for each row, some of which nobody knows."""
+
+    ignore_index = -1
+
+    def forward(self, outputs, targets):
+        losses = F.binary_cross_entropy_with_logits(outputs, targets.float(), reduction="none")
+        return losses.where(targets >= 0, 0.0)
+
+
+@pytest.mark.parametrize("unit", ["row", "element"])
+def test_labels_may_be_of_the_shape_of_the_outputs(unit):
+    outputs, _ = classes()
+    targets = torch.randint(-1, 2, outputs.shape, generator=torch.Generator().manual_seed(0))
+    targets[3] = -1
+    robust = RobustLoss(KnownFlags(), 0.5, unit=unit)
+    loss, kept = robust(outputs, targets), robust.kept
+    given, labels = (values if unit == "row" else values.flatten() for values in (outputs, targets))
+    torch.testing.assert_close(loss, KnownFlags()(given[kept], labels[kept])[labels[kept] >= 0].mean())
+    judged = (targets >= 0).any(1) if unit == "row" else targets >= 0
+    assert robust.kept_share == len(kept) / judged.sum()
+
+
 def test_bad_arguments_have_one_error_each():
     outputs, targets = classes()
     for arguments, message in (

@@ -73,7 +73,7 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     counted = labelled(function, targets, options)
     if counted is None:
         return elements.flatten(1).mean(1)
-    return elements.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
+    return elements.flatten(1).sum(1) / that_count(elements, counted).flatten(1).sum(1).clamp(min=1)
 
 
 def as_scores(losses: Tensor) -> Tensor:
@@ -121,6 +121,14 @@ def labelled(function: Criterion, targets: Tensor, options: dict[str, Any]) -> T
     """Which elements carry a class label, where a loss ignores one and targets are classes; None where all count."""
     ignored = None if targets.is_floating_point() else ignored_by(function, options)
     return None if ignored is None else targets != ignored
+
+
+def that_count(losses: Tensor, counted: Tensor) -> Tensor:
+    """Which of a criterion's values, (N, ...), are of labels that are ``counted``: one for each label, or of a row."""
+    if losses.shape == counted.shape:
+        return counted
+    rows = counted.flatten(1).any(1) if counted.dim() > 1 else counted
+    return rows.view(-1, *[1] * (losses.dim() - 1)).expand_as(losses)
 
 
 def check_rows(function: Criterion, outputs: Tensor, targets: Tensor) -> None:

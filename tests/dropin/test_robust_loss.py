@@ -404,6 +404,18 @@ def test_agreement_leaves_out_what_is_ignored_though_it_be_a_class():
     assert robust.agreement == 1
 
 
+@pytest.mark.parametrize("length", [20, 4000], ids=["held", "too large to be held"])
+def test_labels_without_places_among_the_outputs_agree_with_nothing(length):
+    def ctc(outputs, targets):  # (N, T, C) with (N, L)
+        lengths = (torch.full((len(outputs),), each.shape[1]) for each in (outputs, targets))
+        return F.ctc_loss(outputs.log_softmax(2).transpose(0, 1), targets, *lengths, reduction="none")
+
+    outputs, targets = torch.randn(8, length, 40), torch.randint(1, 40, (8, 5))
+    robust = RobustLoss(ctc, 0.25)
+    torch.testing.assert_close(robust(outputs, targets), ctc(outputs[robust.kept], targets[robust.kept]).mean())
+    assert robust.agreement is None
+
+
 def test_balanced_keeps_some_of_every_class():
     outputs, targets = classes()
     targets[:] = 0
@@ -852,6 +864,7 @@ def test_labels_may_be_of_the_shape_of_the_outputs(unit):
     torch.testing.assert_close(loss, KnownFlags()(given[kept], labels[kept])[labels[kept] >= 0].mean())
     judged = (targets >= 0).any(1) if unit == "row" else targets >= 0
     assert robust.kept_share == len(kept) / judged.sum()
+    assert robust.agreement is None
 
 
 def test_bad_arguments_have_one_error_each():

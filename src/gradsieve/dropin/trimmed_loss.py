@@ -248,8 +248,9 @@ def share_of_ranks(count: Tensor) -> Tensor:
 
 
 def agreement(outputs: Tensor, targets: Tensor, ignored: int | None) -> Tensor | None:
-    """For each row, the share of its labels that the network would give itself, (M,); None without labels."""
-    if not has_labels(outputs, targets):
+    """For each row, the share of its labels that the network would give itself, (M,); None without such labels."""
+    has_places = targets.shape == outputs.shape[:1] + outputs.shape[2:]  # not those of a sequence (CTC)
+    if not (has_labels(outputs, targets) and has_places):
         return None
     agrees = outputs.argmax(1) == targets
     if agrees.dim() == 1:

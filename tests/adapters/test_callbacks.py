@@ -142,6 +142,37 @@ def test_a_lightning_module_without_a_robust_loss_is_refused():
     assert [prefix for prefix, _ in robust_losses(module)] == ["criterion.", "other."]
 
 
+def test_lightning_batches_may_be_objects_of_the_users():
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install gradsieve[lightning]")
+    from lightning.pytorch import LightningModule, Trainer
+
+    from gradsieve.adapters.lightning import RobustCallback
+
+    class Batch:
+        def __init__(self, rows):
+            self.inputs, self.targets = torch.randn(len(rows), 4), torch.tensor(rows) % 3
+
+        def to(self, device):
+            return self
+
+    class Module(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.network, self.criterion = nn.Linear(4, 3), RobustLoss(F.cross_entropy, 0.5)
+
+        def training_step(self, batch, batch_idx):
+            return self.criterion(self.network(batch.inputs), batch.targets)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    loader = torch.utils.data.DataLoader(range(11), batch_size=8, collate_fn=Batch)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = Trainer(max_epochs=1, accelerator="cpu", callbacks=[RobustCallback()], **quiet)
+    trainer.fit(Module(), loader)
+    assert trainer.callback_metrics["kept_share"].item() == pytest.approx((4 + 1) / 11)
+
+
 def test_skorch_searches_over_the_drop_rate_and_scores_with_the_plain_loss():
     skorch = pytest.importorskip("skorch", reason="skorch is not installed: pip install gradsieve[skorch]")
     from sklearn.model_selection import GridSearchCV

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 from gradsieve.errors import InputError
 from gradsieve.scores import row_gradients as row_gradients_module
@@ -460,6 +461,20 @@ def test_an_unused_module_without_a_rule_is_no_obstacle():
     found = row_gradients(network, cross_entropy, inputs, targets)
     assert not found["unused.weight_ih_l0"].any()
     assert found["body.0.weight"].any()
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_part_that_hides_its_parameters_is_refused_and_not_forgotten(use_reentrant):
+    def forward(self, x):
+        return self.head(checkpoint(self.core, x.requires_grad_(), use_reentrant=use_reentrant))
+
+    parts = {"core": nn.Linear(4, 4), "head": nn.Linear(4, 3)}
+    network, (inputs, targets) = Lambda(forward, **parts).double(), rows_of(5, 4)
+    if use_reentrant:
+        with pytest.raises(InputError, match="use_reentrant=False"):
+            row_gradient_norms(network, cross_entropy, inputs, targets)
+    else:
+        assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
 
 
 def test_input_overwritten_after_the_layer_read_it_is_never_used():

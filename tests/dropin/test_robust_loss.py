@@ -62,6 +62,10 @@ CRITERIA = {
     "l1": (F.l1_loss, numbers),
     "huber": (nn.HuberLoss(delta=0.5), numbers),
     "bce": (F.binary_cross_entropy_with_logits, lambda: (numbers()[0], (numbers()[1] > 0).float())),
+    "probabilities": (
+        nn.BCELoss(weight=torch.tensor([1.0, 2.0, 3.0])),
+        lambda: (numbers()[0].sigmoid().detach().requires_grad_(), (numbers()[1] > 0).float()),
+    ),
     "log_cosh": (log_cosh, numbers),
     "images": (F.cross_entropy, partial(classes, 0, 4, 3)),
 }
@@ -506,6 +510,10 @@ REFUSED_WHEN_BUILT = {
         {"criterion": nn.BCEWithLogitsLoss(pos_weight=torch.ones(3)), "unit": "element"},
         "has a pos_weight for each column",
     ),
+    "weight": (
+        {"criterion": nn.BCELoss(weight=torch.ones(3)), "unit": "element"},
+        "has a weight for each column",
+    ),
 }
 
 
@@ -569,11 +577,18 @@ REFUSED_WHEN_CALLED = {
     "balanced numbers": (RobustLoss(F.mse_loss, 0.3, balanced=True), numbers, "a class for each row"),
     "balanced images": (RobustLoss(F.cross_entropy, 0.3, balanced=True), partial(classes, 0, 3), "a class for each"),
     "tuple": (RobustLoss(F.mse_loss, 0.3), lambda: ((torch.ones(2), None), torch.ones(2)), r"such as outputs\[0\]\."),
-    "a weight for each row": (
-        RobustLoss(nn.BCEWithLogitsLoss(weight=torch.ones(4, 1)), 0.3),
-        lambda: (torch.ones(4, 2), torch.ones(4, 2)),
-        r"weight of shape \(4, 1\), one for each row",
-    ),
+    **{
+        f"a weight for each row of {name}": (
+            RobustLoss(criterion, 0.3),
+            lambda: (torch.ones(4, 2), torch.ones(4, 2)),
+            r"weight of shape \(4, \d\), one for each row",
+        )
+        for name, criterion in {
+            "logits": nn.BCEWithLogitsLoss(weight=torch.ones(4, 1)),
+            "probabilities": nn.BCELoss(weight=torch.ones(4, 1)),
+            "squares": partial(F.mse_loss, weight=torch.ones(4, 2)),
+        }.items()
+    },
     "devices": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(2), torch.ones(2, device="meta")), "on cpu, but"),
 }
 

@@ -23,6 +23,7 @@ MODULES: dict[type[nn.Module], tuple[Criterion, tuple[str, ...]]] = {
     nn.CrossEntropyLoss: (F.cross_entropy, ("weight", "ignore_index", "label_smoothing")),
     nn.NLLLoss: (F.nll_loss, ("weight", "ignore_index")),
     nn.BCEWithLogitsLoss: (F.binary_cross_entropy_with_logits, ("weight", "pos_weight")),
+    nn.BCELoss: (F.binary_cross_entropy, ("weight",)),
     nn.MSELoss: (F.mse_loss, ()),
     nn.L1Loss: (F.l1_loss, ()),
     nn.HuberLoss: (F.huber_loss, ("delta",)),
@@ -30,7 +31,8 @@ MODULES: dict[type[nn.Module], tuple[Criterion, tuple[str, ...]]] = {
 }
 LABEL_LOSSES = (F.cross_entropy, F.nll_loss)  # these leave out elements labelled -100 unless told another number
 # These compare outputs and targets element by element; torch would broadcast other shapes without a word.
-ELEMENTWISE = (F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)
+BINARY = (F.binary_cross_entropy_with_logits, F.binary_cross_entropy)
+ELEMENTWISE = (F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, *BINARY)
 
 
 def check_criterion(criterion: Criterion) -> None:

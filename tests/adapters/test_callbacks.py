@@ -235,6 +235,24 @@ def test_skorch_that_would_guess_probabilities_is_told_of_the_argument(skorch):
         wrapped(skorch.NeuralNetClassifier, nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)), nn.NLLLoss(), labels)
 
 
+def test_a_net_that_skorch_compiles_is_told_the_time_too(skorch):
+    from gradsieve.adapters.skorch import RobustCallback
+
+    net = skorch.NeuralNetClassifier(
+        nn.Linear(4, 3),
+        criterion=RobustLoss(F.cross_entropy, 0.4, ramp=2),
+        callbacks=[RobustCallback()],
+        max_epochs=2,
+        train_split=None,
+        predict_nonlinearity=nn.Softmax(dim=-1),
+        compile=True,
+        compile__backend="eager",
+        verbose=0,
+    )
+    net.fit(torch.randn(30, 4), torch.arange(30) % 3)
+    assert net.history[:, "drop_rate"] == pytest.approx([0.2, 0.4])
+
+
 def test_a_binary_net_of_skorch_gives_probabilities_of_two_classes(skorch):
     from gradsieve.adapters.skorch import sigmoid_columns
 

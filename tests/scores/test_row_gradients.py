@@ -439,6 +439,32 @@ def test_falls_back_to_rows_one_by_one(name):
     torch.testing.assert_close(rows.losses, cross_entropy(network(inputs), targets).detach(), **EXACT)
 
 
+def count_anew(self, x):
+    self.calls = self.calls + 1
+    return self.core(x) * self.scale
+
+
+def count_in_place(self, x):
+    self.calls += 1
+    return self.core(x) * self.scale
+
+
+def remember_the_last(self, x):  # of each row: vmap cannot write that
+    self.calls.copy_(x.detach().sum())
+    return self.core(x) * self.scale
+
+
+@pytest.mark.parametrize("forward", [count_anew, count_in_place, remember_the_last])
+def test_rows_run_one_by_one_leave_no_trace_in_buffers(forward):
+    network, (inputs, targets) = Lambda(forward, core=nn.Linear(4, 3)).double(), rows_of(5, 4)
+    network.scale = nn.Parameter(torch.rand(3, dtype=torch.float64))
+    network.register_buffer("calls", torch.zeros((), dtype=torch.float64))
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+    network.calls.zero_()
+    row_gradients(network, cross_entropy, inputs, targets)
+    assert network.calls.item() == (inputs.sum() if forward is remember_the_last else 1)
+
+
 @pytest.mark.parametrize("name", HARD)
 def test_refuses_the_same_with_batch_norm_in_train_form(name):
     forward, core, shape = HARD[name]

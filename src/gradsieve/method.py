@@ -207,7 +207,13 @@ class Exchange:
 
 
 def require_own_rows(name: str, network: nn.Module, form: Scoring) -> None:
-    """Raise if BatchNorm over all ranks would mix a row's gradient with rows of other ranks."""
+    """Raise if a row's own gradient cannot be had: under DataParallel, whose replicas compute it with weights of
+    their own, and where BatchNorm over all ranks mixes it with rows of other ranks."""
+    if isinstance(network, nn.DataParallel):
+        raise InputError(
+            f"{name} takes each row's gradient, which cannot be followed into the replicas of nn.DataParallel. Pass "
+            "the network inside, model.module."
+        )
     if form == "train" and ranks.meets_ranks(network):
         raise InputError(
             f"{name} takes each row's gradient in train form, where BatchNorm over all ranks mixes it with rows of "

@@ -179,6 +179,17 @@ def test_bad_batches_are_refused():
     assert gradients(model) == [None] * 6
 
 
+@pytest.mark.parametrize("method", ["prl-l", "prl-g", "sever", "ignormclip", "coordinate-median"])
+def test_replicas_compute_no_gradients_of_rows(method):
+    model, options = nn.DataParallel(network()), {"criterion": F.cross_entropy, "drop_rate": 0.3, "method": method}
+    if method == "prl-l":  # takes none
+        robust_step(model, *batch(), **options)
+    else:
+        with pytest.raises(InputError, match=f"{method} takes each row's gradient, .*Pass the network inside"):
+            robust_step(model, *batch(), **options)
+        assert gradients(model) == [None] * 6
+
+
 class Wrapped(nn.Module):
     """A model that returns more than what the loss takes."""
 

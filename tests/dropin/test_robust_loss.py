@@ -528,6 +528,11 @@ def test_another_drop_rate_holds_from_now_on():
     with pytest.raises(InputError, match=r"drop_rate is 1\.5"):
         robust.drop_rate = 1.5
     assert robust.drop_rate == robust.rate == 0.4
+    robust.ramp = 8
+    assert robust.rate == pytest.approx(0.2)
+    with pytest.raises(InputError, match="ramp is -1"):
+        robust.ramp = -1
+    assert robust.ramp == 8
 
 
 def test_labels_may_be_bytes_as_for_torch_itself():

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from gradsieve.errors import InputError
 
@@ -61,7 +62,7 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     check_rows(function, outputs, targets)
     outputs, targets = widened(outputs), widened(targets)
     try:
-        elements = per_element(function)(outputs, targets, **widened_options(options))
+        elements = widened_state(per_element(function))(outputs, targets, **widened_options(options))
     except (IndexError, RuntimeError) as error:
         name_wrong_label(error, function, outputs, targets, options)
         raise
@@ -91,6 +92,15 @@ def widened(values: Tensor) -> Tensor:
 def widened_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a loss whose outputs are ``widened``: torch wants the weights of classes in their precision."""
     return {name: widened(value) if isinstance(value, Tensor) else value for name, value in options.items()}
+
+
+def widened_state(function: Criterion) -> Criterion:
+    """The same for a module of the user's, which ``model.bfloat16()`` may have put in half precision."""
+    if not isinstance(function, nn.Module):
+        return function
+    own = *function.named_parameters(), *function.named_buffers()
+    wide = {name: each for name, value in own if (each := widened(value)) is not value}
+    return (lambda outputs, targets: functional_call(function, wide, (outputs, targets))) if wide else function
 
 
 def unpack(criterion: Criterion) -> tuple[Criterion, dict[str, Any]]:

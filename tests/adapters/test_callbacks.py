@@ -94,9 +94,16 @@ def test_labels_of_a_model_that_predicts_the_very_tokens_are_not_shifted(hugging
         torch.testing.assert_close(huggingface.trainer_loss(robust)(own, tokens), own.loss)
 
 
-@pytest.mark.parametrize(("outputs", "labels"), [({"logits": torch.ones(2, 3)}, None), ({"loss": 1}, torch.zeros(2))])
-def test_a_batch_without_labels_or_a_model_without_logits_is_refused(huggingface, outputs, labels):
-    with pytest.raises(InputError, match=r"labels|logits"):
+@pytest.mark.parametrize(
+    ("outputs", "labels", "message"),
+    [
+        ({"logits": torch.ones(2, 3)}, None, r"no column 'labels', .* \(label_names does not help\)"),
+        ({"logits": torch.ones(2, 3)}, [{"boxes": torch.ones(1, 4)}], r"labels is a list, but must be one tensor"),
+        ({"loss": 1}, torch.zeros(2), "without logits"),
+    ],
+)
+def test_a_batch_without_labels_or_a_model_without_logits_is_refused(huggingface, outputs, labels, message):
+    with pytest.raises(InputError, match=message):
         huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.3))(outputs, labels)
 
 

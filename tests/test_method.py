@@ -359,6 +359,21 @@ def test_decouple_trains_on_every_row_at_first_and_then_where_the_two_disagree()
             torch.testing.assert_close(gradient, flat(network))
 
 
+def brier(outputs, targets):
+    return (outputs.sigmoid() - targets).square().mean(1)
+
+
+@pytest.mark.parametrize(("name", "options"), [("decouple", {}), ("bootstrap", {}), ("bootstrap", {"form": "soft"})])
+@pytest.mark.parametrize(("criterion", "outputs"), [(brier, 1), (F.binary_cross_entropy_with_logits, 3)])
+def test_a_network_that_cannot_predict_classes_is_refused(name, options, criterion, outputs):
+    """With one output every network predicts class 0, and two of them never disagree."""
+    method = METHODS[name](criterion, **options)
+    networks = [plain(outputs) for _ in range(method.networks)]
+    with pytest.raises(InputError, match=r"which of several classes .* use cross-entropy"):
+        method.step(networks, torch.randn(6, FEATURES), torch.ones(6, outputs), 0.3)
+    assert not any(gradient is not None for network in networks for gradient in gradients(network))
+
+
 def test_decouple_skips_a_step_without_disagreement():
     network = plain()
     twins = [network, copy.deepcopy(network)]

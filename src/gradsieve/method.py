@@ -23,7 +23,7 @@ from gradsieve.data.dataset import Task
 from gradsieve.errors import InputError
 from gradsieve.registry import unknown
 from gradsieve.scores.form import Scoring
-from gradsieve.scores.loss import Criterion, row_losses
+from gradsieve.scores.loss import BINARY, Criterion, row_losses, unpack
 from gradsieve.scores.outputs import one_tensor
 from gradsieve.scores.recall import FirstPass, Shielded, first_pass, take
 from gradsieve.scores.row_gradients import RowPass
@@ -209,12 +209,30 @@ class Exchange:
 
 
 def require_own_rows(name: str, network: nn.Module, form: Scoring) -> None:
-    """Raise if BatchNorm over all ranks would mix a row's gradient with rows of other ranks."""
+    """Raise if a row's own gradient cannot be had: under DataParallel, whose replicas compute it with weights of
+    their own, and where BatchNorm over all ranks mixes it with rows of other ranks."""
+    if isinstance(network, nn.DataParallel):
+        raise InputError(
+            f"{name} takes each row's gradient, which cannot be followed into the replicas of nn.DataParallel. Pass "
+            "the network inside, model.module."
+        )
     if form == "train" and ranks.meets_ranks(network):
         raise InputError(
             f"{name} takes each row's gradient in train form, where BatchNorm over all ranks mixes it with rows of "
             "other ranks. Use scoring=eval where the method has it, batchnorm 'local', or the model option norm=group."
         )
+
+
+def class_logits(name: str, criterion: Criterion, outputs: Tensor) -> Tensor:
+    """The outputs, or an error if they are no logits (N, C, ...) of classes, of which one is predicted."""
+    is_binary = any(unpack(criterion)[0] is known for known in BINARY)
+    if is_binary or outputs.dim() < 2 or outputs.shape[1] < 2:
+        given = "a criterion of yes or no" if is_binary else f"outputs of shape {tuple(outputs.shape)}"
+        raise InputError(
+            f"{name} asks which of several classes a network predicts. With {given} it cannot tell. "
+            "Give the network an output for each class (for yes or no, two), and use cross-entropy."
+        )
+    return outputs
 
 
 def make_method(

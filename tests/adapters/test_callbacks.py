@@ -94,9 +94,16 @@ def test_labels_of_a_model_that_predicts_the_very_tokens_are_not_shifted(hugging
         torch.testing.assert_close(huggingface.trainer_loss(robust)(own, tokens), own.loss)
 
 
-@pytest.mark.parametrize(("outputs", "labels"), [({"logits": torch.ones(2, 3)}, None), ({"loss": 1}, torch.zeros(2))])
-def test_a_batch_without_labels_or_a_model_without_logits_is_refused(huggingface, outputs, labels):
-    with pytest.raises(InputError, match=r"labels|logits"):
+@pytest.mark.parametrize(
+    ("outputs", "labels", "message"),
+    [
+        ({"logits": torch.ones(2, 3)}, None, r"no column 'labels', .* \(label_names does not help\)"),
+        ({"logits": torch.ones(2, 3)}, [{"boxes": torch.ones(1, 4)}], r"labels is a list, but must be one tensor"),
+        ({"loss": 1}, torch.zeros(2), "without logits"),
+    ],
+)
+def test_a_batch_without_labels_or_a_model_without_logits_is_refused(huggingface, outputs, labels, message):
+    with pytest.raises(InputError, match=message):
         huggingface.trainer_loss(RobustLoss(F.cross_entropy, 0.3))(outputs, labels)
 
 
@@ -140,6 +147,37 @@ def test_a_lightning_module_without_a_robust_loss_is_refused():
         RobustCallback("epochs")
     module.criterion, module.other = RobustLoss(F.mse_loss, 0.1), RobustLoss(F.l1_loss, 0.2)
     assert [prefix for prefix, _ in robust_losses(module)] == ["criterion.", "other."]
+
+
+def test_lightning_batches_may_be_objects_of_the_users():
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install gradsieve[lightning]")
+    from lightning.pytorch import LightningModule, Trainer
+
+    from gradsieve.adapters.lightning import RobustCallback
+
+    class Batch:
+        def __init__(self, rows):
+            self.inputs, self.targets = torch.randn(len(rows), 4), torch.tensor(rows) % 3
+
+        def to(self, device):
+            return self
+
+    class Module(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.network, self.criterion = nn.Linear(4, 3), RobustLoss(F.cross_entropy, 0.5)
+
+        def training_step(self, batch, batch_idx):
+            return self.criterion(self.network(batch.inputs), batch.targets)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    loader = torch.utils.data.DataLoader(range(11), batch_size=8, collate_fn=Batch)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = Trainer(max_epochs=1, accelerator="cpu", callbacks=[RobustCallback()], **quiet)
+    trainer.fit(Module(), loader)
+    assert trainer.callback_metrics["kept_share"].item() == pytest.approx((4 + 1) / 11)
 
 
 def test_skorch_searches_over_the_drop_rate_and_scores_with_the_plain_loss():
@@ -202,6 +240,24 @@ def test_skorch_that_would_guess_probabilities_is_told_of_the_argument(skorch):
         wrapped(skorch.NeuralNetClassifier, nn.Linear(4, 3), nn.CrossEntropyLoss(), labels)
     with pytest.warns(UserWarning, match="criterion__criterion=F.cross_entropy"):
         wrapped(skorch.NeuralNetClassifier, nn.Sequential(nn.Linear(4, 3), nn.Softmax(-1)), nn.NLLLoss(), labels)
+
+
+def test_a_net_that_skorch_compiles_is_told_the_time_too(skorch):
+    from gradsieve.adapters.skorch import RobustCallback
+
+    net = skorch.NeuralNetClassifier(
+        nn.Linear(4, 3),
+        criterion=RobustLoss(F.cross_entropy, 0.4, ramp=2),
+        callbacks=[RobustCallback()],
+        max_epochs=2,
+        train_split=None,
+        predict_nonlinearity=nn.Softmax(dim=-1),
+        compile=True,
+        compile__backend="eager",
+        verbose=0,
+    )
+    net.fit(torch.randn(30, 4), torch.arange(30) % 3)
+    assert net.history[:, "drop_rate"] == pytest.approx([0.2, 0.4])
 
 
 def test_a_binary_net_of_skorch_gives_probabilities_of_two_classes(skorch):

@@ -229,6 +229,16 @@ def two_classes(sureness):
     return 1 / (1 + np.exp(-sureness * place)), given
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("classes", [3, 10, 100])
+def test_probabilities_may_be_of_half_precision(kind, classes):
+    draw = torch.Generator().manual_seed(0)
+    targets = torch.randint(classes, (2000,), generator=draw)
+    logits = 3 * torch.randn(2, 2000, classes, generator=draw)
+    found, expected = (choose(logits.to(each).softmax(2), targets) for each in (kind, torch.float32))
+    assert found.best == expected.best
+
+
 @pytest.mark.parametrize("sureness", [0.5, 1, 5])
 @pytest.mark.parametrize("kind", [int, bool, np.uint8])
 def test_a_column_of_probabilities_says_what_two_columns_say(sureness, kind):

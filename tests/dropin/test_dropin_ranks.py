@@ -36,6 +36,7 @@ CASES = {  # criterion, options, kind of batch
     "balanced": (F.cross_entropy, {"balanced": True}, "classes"),
     "ignored": (F.cross_entropy, {}, "ignored"),
     "ignored on one rank": (nn.CrossEntropyLoss(WEIGHTS), {}, "first ignored"),
+    "weighted per row": (nn.CrossEntropyLoss(WEIGHTS, reduction="none"), {}, "ignored"),
     "elements": (F.cross_entropy, {"unit": "element"}, "sequences"),
     "per row": (partial(F.mse_loss, reduction="none"), {}, "numbers"),
     "numbers": (nn.MSELoss(), {}, "numbers"),

@@ -62,6 +62,10 @@ CRITERIA = {
     "l1": (F.l1_loss, numbers),
     "huber": (nn.HuberLoss(delta=0.5), numbers),
     "bce": (F.binary_cross_entropy_with_logits, lambda: (numbers()[0], (numbers()[1] > 0).float())),
+    "probabilities": (
+        nn.BCELoss(weight=torch.tensor([1.0, 2.0, 3.0])),
+        lambda: (numbers()[0].sigmoid().detach().requires_grad_(), (numbers()[1] > 0).float()),
+    ),
     "log_cosh": (log_cosh, numbers),
     "images": (F.cross_entropy, partial(classes, 0, 4, 3)),
 }
@@ -404,6 +408,18 @@ def test_agreement_leaves_out_what_is_ignored_though_it_be_a_class():
     assert robust.agreement == 1
 
 
+@pytest.mark.parametrize("length", [20, 4000], ids=["held", "too large to be held"])
+def test_labels_without_places_among_the_outputs_agree_with_nothing(length):
+    def ctc(outputs, targets):  # (N, T, C) with (N, L)
+        lengths = (torch.full((len(outputs),), each.shape[1]) for each in (outputs, targets))
+        return F.ctc_loss(outputs.log_softmax(2).transpose(0, 1), targets, *lengths, reduction="none")
+
+    outputs, targets = torch.randn(8, length, 40), torch.randint(1, 40, (8, 5))
+    robust = RobustLoss(ctc, 0.25)
+    torch.testing.assert_close(robust(outputs, targets), ctc(outputs[robust.kept], targets[robust.kept]).mean())
+    assert robust.agreement is None
+
+
 def test_balanced_keeps_some_of_every_class():
     outputs, targets = classes()
     targets[:] = 0
@@ -494,6 +510,10 @@ REFUSED_WHEN_BUILT = {
         {"criterion": nn.BCEWithLogitsLoss(pos_weight=torch.ones(3)), "unit": "element"},
         "has a pos_weight for each column",
     ),
+    "weight": (
+        {"criterion": nn.BCELoss(weight=torch.ones(3)), "unit": "element"},
+        "has a weight for each column",
+    ),
 }
 
 
@@ -508,6 +528,11 @@ def test_another_drop_rate_holds_from_now_on():
     with pytest.raises(InputError, match=r"drop_rate is 1\.5"):
         robust.drop_rate = 1.5
     assert robust.drop_rate == robust.rate == 0.4
+    robust.ramp = 8
+    assert robust.rate == pytest.approx(0.2)
+    with pytest.raises(InputError, match="ramp is -1"):
+        robust.ramp = -1
+    assert robust.ramp == 8
 
 
 def test_labels_may_be_bytes_as_for_torch_itself():
@@ -557,11 +582,18 @@ REFUSED_WHEN_CALLED = {
     "balanced numbers": (RobustLoss(F.mse_loss, 0.3, balanced=True), numbers, "a class for each row"),
     "balanced images": (RobustLoss(F.cross_entropy, 0.3, balanced=True), partial(classes, 0, 3), "a class for each"),
     "tuple": (RobustLoss(F.mse_loss, 0.3), lambda: ((torch.ones(2), None), torch.ones(2)), r"such as outputs\[0\]\."),
-    "a weight for each row": (
-        RobustLoss(nn.BCEWithLogitsLoss(weight=torch.ones(4, 1)), 0.3),
-        lambda: (torch.ones(4, 2), torch.ones(4, 2)),
-        r"weight of shape \(4, 1\), one for each row",
-    ),
+    **{
+        f"a weight for each row of {name}": (
+            RobustLoss(criterion, 0.3),
+            lambda: (torch.ones(4, 2), torch.ones(4, 2)),
+            r"weight of shape \(4, \d\), one for each row",
+        )
+        for name, criterion in {
+            "logits": nn.BCEWithLogitsLoss(weight=torch.ones(4, 1)),
+            "probabilities": nn.BCELoss(weight=torch.ones(4, 1)),
+            "squares": partial(F.mse_loss, weight=torch.ones(4, 2)),
+        }.items()
+    },
     "devices": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(2), torch.ones(2, device="meta")), "on cpu, but"),
 }
 
@@ -794,6 +826,65 @@ def test_elements_without_a_label_are_in_no_mean():
     trained = robust(outputs, targets)
     torch.testing.assert_close(trained, robust.eval()(outputs, targets))
     torch.testing.assert_close(trained, F.cross_entropy(outputs, targets))
+
+
+def of_tokens(outputs, targets):
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def of_rows(outputs, targets):
+    """The mean over a row's labels: NaN for a row without any."""
+    return of_tokens(outputs, targets).sum(1) / (targets != -100).sum(1)
+
+
+def of_columns(outputs, targets):
+    """Several values for each row, but not one for each label."""
+    return of_rows(outputs, targets).unsqueeze(1).expand(-1, CLASSES)
+
+
+for each in (of_tokens, of_rows, of_columns):
+    each.ignore_index = -100
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("is_bare", [False, True], ids=["all rows have labels", "a row has none"])
+@pytest.mark.parametrize("criterion", [of_tokens, of_rows, of_columns, nn.CrossEntropyLoss(reduction="none")])
+def test_a_mean_counts_what_the_criterion_gives_for_labels(criterion, is_bare, rate):
+    outputs, targets = classes(0, 7)
+    targets[::2, 4:], targets[1, 1:] = -100, -100
+    targets[3] = -100 if is_bare else targets[3]
+    robust = RobustLoss(criterion, rate)
+    loss, kept = robust(outputs, targets), robust.kept
+    given = criterion(outputs[kept], targets[kept])
+    expected = given[targets[kept] != -100].mean() if given.shape == targets[kept].shape else given.mean()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient(loss, outputs), gradient(expected, outputs))
+    if not rate:
+        torch.testing.assert_close(robust.eval()(outputs, targets), expected)
+
+
+class KnownFlags(nn.Module):
+    """Several yes or no for each row, some of which nobody knows."""
+
+    ignore_index = -1
+
+    def forward(self, outputs, targets):
+        losses = F.binary_cross_entropy_with_logits(outputs, targets.float(), reduction="none")
+        return losses.where(targets >= 0, 0.0)
+
+
+@pytest.mark.parametrize("unit", ["row", "element"])
+def test_labels_may_be_of_the_shape_of_the_outputs(unit):
+    outputs, _ = classes()
+    targets = torch.randint(-1, 2, outputs.shape, generator=torch.Generator().manual_seed(0))
+    targets[3] = -1
+    robust = RobustLoss(KnownFlags(), 0.5, unit=unit)
+    loss, kept = robust(outputs, targets), robust.kept
+    given, labels = (values if unit == "row" else values.flatten() for values in (outputs, targets))
+    torch.testing.assert_close(loss, KnownFlags()(given[kept], labels[kept])[labels[kept] >= 0].mean())
+    judged = (targets >= 0).any(1) if unit == "row" else targets >= 0
+    assert robust.kept_share == len(kept) / judged.sum()
+    assert robust.agreement is None
 
 
 def test_bad_arguments_have_one_error_each():

@@ -179,6 +179,17 @@ def test_bad_batches_are_refused():
     assert gradients(model) == [None] * 6
 
 
+@pytest.mark.parametrize("method", ["prl-l", "prl-g", "sever", "ignormclip", "coordinate-median"])
+def test_replicas_compute_no_gradients_of_rows(method):
+    model, options = nn.DataParallel(network()), {"criterion": F.cross_entropy, "drop_rate": 0.3, "method": method}
+    if method == "prl-l":  # takes none
+        robust_step(model, *batch(), **options)
+    else:
+        with pytest.raises(InputError, match=f"{method} takes each row's gradient, .*Pass the network inside"):
+            robust_step(model, *batch(), **options)
+        assert gradients(model) == [None] * 6
+
+
 class Wrapped(nn.Module):
     """A model that returns more than what the loss takes."""
 
@@ -294,14 +305,32 @@ def test_bad_arguments_have_one_error():
     assert len(found.kept) == 6
 
 
-@pytest.mark.parametrize(("rows", "rate"), [(2, 0.1), (2, 0.5), (3, 0.5)])
-def test_a_last_batch_of_which_one_row_would_stay_trains_batch_norm_in_one_pass(rows, rate):
+def batch_norm_network():
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
-    inputs, targets = torch.randn(rows, 6), torch.randint(3, (rows,))
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize(("rows", "rate"), [(2, 0.1), (2, 0.5), (3, 0.5)])
+@pytest.mark.parametrize("bare", [0, 5], ids=["all rows have labels", "some have none"])
+def test_a_last_batch_of_which_one_row_would_stay_trains_batch_norm_in_one_pass(rows, rate, bare):
+    network = batch_norm_network()
+    inputs, targets = torch.randn(rows + bare, 6), torch.randint(3, (rows + bare,))
+    targets[rows:] = -100
     (found,) = robust_step(network, inputs, targets, criterion=F.cross_entropy, drop_rate=rate)
     assert len(found.kept) == 1
     twin = copy.deepcopy(network)
     twin.zero_grad()
-    F.cross_entropy(twin(inputs)[found.kept], targets[found.kept]).backward()
+    F.cross_entropy(twin(inputs[:rows])[found.kept], targets[found.kept]).backward()
     torch.testing.assert_close([p.grad for p in network.parameters()], [p.grad for p in twin.parameters()])
+
+
+@pytest.mark.parametrize("method", ["prl-g", "sever"])
+def test_a_method_without_such_a_form_trains_on_the_pixels_of_one_row(method):
+    network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 3))
+    inputs, targets = torch.randn(2, 2, 6, 6), torch.tensor([0, 1])
+    (found,) = robust_step(network, inputs, targets, criterion=F.cross_entropy, drop_rate=0.5, method=method)
+    assert len(found.kept) == 1
+    with pytest.raises(ValueError, match="more than 1 value per channel"):  # torch's own words
+        robust_step(
+            batch_norm_network(), torch.randn(2, 6), targets, criterion=F.cross_entropy, drop_rate=0.5, method=method
+        )

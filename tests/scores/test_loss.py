@@ -177,6 +177,31 @@ def test_weights_leave_half_precision_with_the_outputs(make):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
+class Focal(nn.Module):
+    """A user's own loss, with a weight for each class and a parameter."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.power = nn.Parameter(torch.tensor(2.0))
+        self.register_buffer("weight", weight)
+
+    def forward(self, outputs, targets):
+        losses = F.cross_entropy(outputs, targets, self.weight, reduction="none")
+        return (1 - (-losses).exp()) ** self.power * losses
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_a_loss_of_your_own_holds_leaves_half_precision_too(dtype):
+    outputs, targets = torch.randn(9, 3).to(dtype), torch.randint(3, (9,))
+    criterion = Focal(torch.rand(3)).to(dtype)
+    wide = Focal(criterion.weight.float())
+    for judge in (row_losses, loss_gradient_norm):
+        found, expected = judge(criterion, outputs, targets), judge(wide, outputs.float(), targets)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    row_losses(criterion, outputs, targets).sum().backward()
+    assert criterion.power.grad.dtype == criterion.weight.dtype == dtype
+
+
 def test_gradients_flow_through_the_losses():
     outputs = torch.randn(4, 3, requires_grad=True)
     row_losses(F.cross_entropy, outputs, torch.tensor([0, 1, 2, 0])).mean().backward()

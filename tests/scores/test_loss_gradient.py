@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from gradsieve.errors import InputError
 from gradsieve.methods import METHODS
 from gradsieve.scores.loss_gradient import loss_gradient_norm, ranks_as_loss
 
@@ -173,6 +174,17 @@ def test_scores_are_free_of_graphs_and_need_none(grad_mode):
     with grad_mode():
         for criterion in (F.mse_loss, lambda o, t: (o - t).square().mean(1)):
             assert not loss_gradient_norm(criterion, outputs.clone().requires_grad_(), targets).requires_grad
+
+
+def test_a_loss_of_your_own_needs_a_graph_that_inference_mode_forbids():
+    outputs, targets = draw(0, "numbers")
+    with torch.inference_mode():
+        loss_gradient_norm(F.mse_loss, outputs, targets)  # a closed form needs none
+        made_there = outputs.clone()
+        with pytest.raises(InputError, match="inference_mode does not allow"):
+            loss_gradient_norm(lambda o, t: (o - t).square().mean(1), outputs, targets)
+    with pytest.raises(InputError, match="inference_mode does not allow"):
+        loss_gradient_norm(lambda o, t: (o - t).square().mean(1), made_there, targets)
 
 
 def test_half_precision_is_left_before_the_score_is_taken():

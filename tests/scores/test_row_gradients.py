@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
 from gradsieve.errors import InputError
 from gradsieve.scores import row_gradients as row_gradients_module
@@ -438,6 +439,32 @@ def test_falls_back_to_rows_one_by_one(name):
     torch.testing.assert_close(rows.losses, cross_entropy(network(inputs), targets).detach(), **EXACT)
 
 
+def count_anew(self, x):
+    self.calls = self.calls + 1
+    return self.core(x) * self.scale
+
+
+def count_in_place(self, x):
+    self.calls += 1
+    return self.core(x) * self.scale
+
+
+def remember_the_last(self, x):  # of each row: vmap cannot write that
+    self.calls.copy_(x.detach().sum())
+    return self.core(x) * self.scale
+
+
+@pytest.mark.parametrize("forward", [count_anew, count_in_place, remember_the_last])
+def test_rows_run_one_by_one_leave_no_trace_in_buffers(forward):
+    network, (inputs, targets) = Lambda(forward, core=nn.Linear(4, 3)).double(), rows_of(5, 4)
+    network.scale = nn.Parameter(torch.rand(3, dtype=torch.float64))
+    network.register_buffer("calls", torch.zeros((), dtype=torch.float64))
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
+    network.calls.zero_()
+    row_gradients(network, cross_entropy, inputs, targets)
+    assert network.calls.item() == (inputs.sum() if forward is remember_the_last else 1)
+
+
 @pytest.mark.parametrize("name", HARD)
 def test_refuses_the_same_with_batch_norm_in_train_form(name):
     forward, core, shape = HARD[name]
@@ -460,6 +487,20 @@ def test_an_unused_module_without_a_rule_is_no_obstacle():
     found = row_gradients(network, cross_entropy, inputs, targets)
     assert not found["unused.weight_ih_l0"].any()
     assert found["body.0.weight"].any()
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_part_that_hides_its_parameters_is_refused_and_not_forgotten(use_reentrant):
+    def forward(self, x):
+        return self.head(checkpoint(self.core, x.requires_grad_(), use_reentrant=use_reentrant))
+
+    parts = {"core": nn.Linear(4, 4), "head": nn.Linear(4, 3)}
+    network, (inputs, targets) = Lambda(forward, **parts).double(), rows_of(5, 4)
+    if use_reentrant:
+        with pytest.raises(InputError, match="use_reentrant=False"):
+            row_gradient_norms(network, cross_entropy, inputs, targets)
+    else:
+        assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
 
 
 def test_input_overwritten_after_the_layer_read_it_is_never_used():

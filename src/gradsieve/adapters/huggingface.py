@@ -23,6 +23,7 @@ from gradsieve.dropin.robust_loss import RobustLoss
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.ranks import gather_rows, sum_over_ranks, world_size
 from gradsieve.schedule import Unit, check_unit
+from gradsieve.scores.outputs import described
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -43,12 +44,17 @@ def compute_loss(
     robust: RobustLoss,
     shift_labels: bool | None,
     outputs: Any,
-    labels: Tensor | None,
+    labels: Any,
     num_items_in_batch: Tensor | int | None = None,
 ) -> Tensor:
     """The loss of one micro-batch, as its share of the update that it is a part of."""
     if labels is None:
-        raise InputError("The batch has no labels. Name that column 'labels', or list it in label_names.")
+        raise InputError(
+            "The batch has no column 'labels', the only one that the trainer gives to a loss. Name yours so "
+            "(label_names does not help); several labels of a row go into one tensor."
+        )
+    if not isinstance(labels, Tensor):
+        raise InputError(f"labels is {described(labels)}, but must be one tensor, with an entry for each row.")
     logits = logits_of(outputs)
     if shift_labels is None:
         check_unshifted(outputs, logits, labels)

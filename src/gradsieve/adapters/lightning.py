@@ -67,8 +67,10 @@ class RobustCallback(Callback):
         for prefix, robust in robust_losses(pl_module):
             if robust.last is not None:
                 # The mean over the epoch, and over the ranks: one with many wrong rows keeps less than the others.
+                # Lightning would guess how many these are from the batch, which may be an object of the user's.
                 figures = {f"{prefix}drop_rate": robust.rate, f"{prefix}kept_share": robust.kept_share}
-                pl_module.log_dict(figures, on_step=False, on_epoch=True, sync_dist=True)
+                size = robust.judgement().size()
+                pl_module.log_dict(figures, on_step=False, on_epoch=True, sync_dist=True, batch_size=size)
 
     def tell(self, pl_module: LightningModule, T: int) -> None:
         for _, robust in robust_losses(pl_module):

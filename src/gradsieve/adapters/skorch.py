@@ -62,12 +62,13 @@ class RobustCallback(Callback):
 
 def loss_of(net: NeuralNet) -> RobustLoss:
     """The net's criterion, which must be ours."""
-    if not isinstance(net.criterion_, RobustLoss):
+    criterion = getattr(net.criterion_, "_orig_mod", net.criterion_)  # compile=True wraps it
+    if not isinstance(criterion, RobustLoss):
         raise InputError(
-            f"The net's criterion is {type(net.criterion_).__name__}, but the callback serves a RobustLoss. Pass "
+            f"The net's criterion is {type(criterion).__name__}, but the callback serves a RobustLoss. Pass "
             "criterion=RobustLoss, criterion__criterion=..., criterion__drop_rate=..."
         )
-    return net.criterion_
+    return criterion
 
 
 def warn_of_guesses(net: NeuralNet, robust: RobustLoss) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradsieve.errors import InputError
 from gradsieve.scores import loss
-from gradsieve.scores.loss import Criterion, takes_reduction, unpack
+from gradsieve.scores.loss import BINARY, ELEMENTWISE, Criterion, takes_reduction, unpack
 from gradsieve.scores.outputs import described, such_as
 
 TrimUnit = Literal["row", "element"]
@@ -38,7 +37,7 @@ def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
     loss.check_criterion(criterion)
     function, options = unpack(criterion)
     takes_reduction(function)  # asked here, so that a compiler finds the answer
-    if unit == "element" and function is F.binary_cross_entropy_with_logits:
+    if unit == "element" and any(function is known for known in BINARY):
         for name in ("weight", "pos_weight"):
             if options.get(name) is not None and options[name].numel() > 1:
                 raise InputError(
@@ -50,7 +49,7 @@ def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
 def check_weights(criterion: Criterion, targets: Tensor) -> None:
     """Weights of columns: of rows some stay behind, and a weight of each would not fit the others."""
     function, options = unpack(criterion)
-    if function is not F.binary_cross_entropy_with_logits:
+    if not any(function is known for known in ELEMENTWISE):
         return
     for name in ("weight", "pos_weight"):
         value = options.get(name)

@@ -29,11 +29,14 @@ class Judgement(NamedTuple):
         """(K,) ascending."""
         return self.kept.nonzero().squeeze(1) if self.kept.dtype == torch.bool else self.kept.clone()
 
+    def size(self) -> int:
+        """M."""
+        return len(self.kept if self.kept.dtype == torch.bool else self.scores())
+
     def kept_share(self) -> Tensor:
         """How much was kept, of what has a label."""
         if self.kept.dtype != torch.bool:
-            scores = self.scores()
-            return scores.new_tensor(len(self.kept) / max(1, len(scores)))
+            return self.scores().new_tensor(len(self.kept) / max(1, self.size()))
         judged = torch.ones_like(self.kept) if self.judged is None else self.judged
         return self.kept.sum() / judged.sum().clamp(min=1)
 

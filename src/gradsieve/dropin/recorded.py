@@ -67,7 +67,8 @@ class Recorded(Scheduled):
 
     @property
     def agreement(self) -> Tensor | None:
-        """The share of the kept labels that the network itself predicts; None for real-valued targets.
+        """The share of the kept labels that the network itself predicts; None unless targets are one class for each
+        place of the outputs.
 
         Without the true labels, it is the closest you get to the purity of the kept rows. It says little before the
         network has learned something, and nothing once it has memorized the wrong labels.

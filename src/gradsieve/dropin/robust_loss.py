@@ -52,7 +52,7 @@ from gradsieve.dropin.trimmed_loss import (
 from gradsieve.dropin.watch import watch
 from gradsieve.errors import InputError
 from gradsieve.ranks import world_size
-from gradsieve.scores.loss import Criterion, ignored_label, labelled, name_wrong_label, unpack
+from gradsieve.scores.loss import Criterion, ignored_label, name_wrong_label, unpack
 from gradsieve.scores.loss_gradient import has_closed_mean, losses_and_gradient
 from gradsieve.scores.recall import take
 
@@ -244,8 +244,7 @@ class RobustLoss(Recorded):
         except (IndexError, RuntimeError) as error:
             name_wrong_label(error, function, outputs, targets, options)
             raise
-        counted = labelled(function, targets, options) if losses.dim() else None
-        return averaged(losses, None if counted is None else counted.sum().clamp(min=1))
+        return averaged(self.criterion, losses, targets)
 
     def arranged(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         check_batch(outputs, targets, self.class_dim)

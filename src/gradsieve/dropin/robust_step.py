@@ -80,12 +80,12 @@ def robust_step(
         raise InputError(
             f"{method} trains {rule.networks} network{'s' * (rule.networks > 1)}, but models has {len(networks)}."
         )
-    if rule.passes == "reforward" and keep_count(drop_rate, len(values)) == 1 and any(map(has_batch_norm, networks)):
-        rule = replace(rule, passes="index")
+    rows = rows_with_label(criterion, targets)
+    if keep_count(drop_rate, len(values) if rows is None else len(rows)) == 1 and any(map(has_batch_norm, networks)):
+        rule = in_one_pass(rule, networks)
     for network in networks:
         rule.require(network, len(values), values.device)
     readers = networks if isinstance(inputs, Tensor) else [OfRows(network, inputs) for network in networks]
-    rows = rows_with_label(criterion, targets)
     if rows is not None and not len(rows) and ranks.world_size() == 1:
         return [nothing(targets)] * len(networks)
     if rows is None:
@@ -99,6 +99,16 @@ def robust_step(
     for network in networks:
         rule.finish(network)
     return selections
+
+
+def in_one_pass(rule: Method, networks: Sequence[nn.Module]) -> Method:
+    """The method with one pass in the place of two, if it has such a form with these networks."""
+    try:
+        shorter = replace(rule, passes="index")
+        shorter.passes_of(networks)
+    except InputError:
+        return rule
+    return shorter
 
 
 def has_batch_norm(network: nn.Module) -> bool:

@@ -24,7 +24,7 @@ class Scheduled(nn.Module):
 
     def __init__(self, drop_rate: float | RateAt, ramp: int) -> None:
         super().__init__()
-        self.T, self.ramp, self.is_told = 1, ramp, False
+        self.T, self._ramp, self.is_told = 1, ramp, False
         self.drop_rate = drop_rate
         self.batches_waited = self.rows_waited = 0
 
@@ -37,6 +37,17 @@ class Scheduled(nn.Module):
     def drop_rate(self, value: float | RateAt) -> None:
         self.rate_at = rate_function(value, self.ramp)
         self._drop_rate = value
+        self.take_rate(self.T)
+
+    @property
+    def ramp(self) -> int:
+        """Over how many T the rate rises. Another one holds from now on."""
+        return self._ramp
+
+    @ramp.setter
+    def ramp(self, value: int) -> None:
+        self.rate_at = rate_function(self._drop_rate, value)
+        self._ramp = value
         self.take_rate(self.T)
 
     @property

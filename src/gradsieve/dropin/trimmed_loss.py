@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from gradsieve.counts import KeptShare
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, sum_over_ranks, world_size
-from gradsieve.scores.loss import LABEL_LOSSES, Criterion, as_scores, row_losses, unpack
+from gradsieve.scores.loss import LABEL_LOSSES, Criterion, as_scores, labelled, row_losses, that_count, unpack
 from gradsieve.scores.loss_gradient import is_divergence, loss_gradient_norm, norm_of_rows, ranks_as_loss
 from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class, smallest_if_untied
@@ -169,10 +169,9 @@ def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: K
 
 def mean_of_rows(losses: Tensor, gradient: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
     """The mean loss of the rows at some positions, or of those of a mask, and its gradient at all outputs."""
-    shape = -1, *[1] * (gradient.dim() - 1)
     if kept.dtype == torch.bool:
         count = kept.sum().clamp(min=1)  # a batch without labels has nothing to say; the mean of nothing is NaN
-        return losses.where(kept, 0.0).sum() / count, (gradient / count).where(kept.view(shape), 0.0)
+        return losses.where(kept, 0.0).sum() / count, (gradient / count).where(along(kept, gradient), 0.0)
     own = take(gradient, kept) / max(1, len(kept))
     return take(losses, kept).mean(), torch.zeros_like(gradient).index_copy_(0, kept, own)
 
@@ -195,35 +194,48 @@ class WithGradient(torch.autograd.Function):
 def loss_of_rows(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """The criterion's own mean over the rows given, and over those of the other ranks."""
     if world_size() == 1:
-        return averaged(criterion(outputs, targets))
+        return averaged(criterion, criterion(outputs, targets), targets)
     rows = outputs.shape[0]
     # Without rows there is nothing to learn, but the other ranks wait for the backward pass of this one.
-    loss = averaged(criterion(outputs, targets)) if rows else outputs.sum()
+    loss = averaged(criterion, criterion(outputs, targets), targets) if rows else outputs.sum()
     return loss if sums(criterion) else loss * share_of_ranks(loss.new_tensor(rows, dtype=torch.float64))
 
 
 def loss_of_labels(criterion: Criterion, outputs: Tensor, targets: Tensor, kept: Tensor, ignored: int) -> Tensor:
     """The criterion's own mean with every row that is not ``kept`` labelled as ``ignored``, over all ranks."""
-    is_out = ~kept.view(-1, *[1] * (targets.dim() - 1))
-    targets = targets.masked_fill(is_out, ignored)
+    targets = targets.masked_fill(~along(kept, targets), ignored)
     # A row that is not in the loss still has a gradient of 0 times its output: NaN, where the output is.
-    losses = criterion(outputs.masked_fill(is_out.unsqueeze(1), 0.0), targets)
+    losses = criterion(outputs.masked_fill(~along(kept, outputs), 0.0), targets)
     counted = targets != ignored
-    count = counted.sum()
     # A batch without labels has nothing to say; the mean of nothing is NaN.
-    loss = averaged(losses, count).where(count > 0, 0.0)
+    loss = averaged(criterion, losses, targets).where(counted.any(), 0.0)
     if world_size() == 1 or sums(criterion):
         return loss
     weights = class_weights(criterion)
-    total = count if weights is None else weights[targets.where(counted, 0)].where(counted, 0.0).sum()
+    if losses.dim():
+        total = that_count(losses, counted).sum()
+    elif weights is None:
+        total = counted.sum()
+    else:
+        total = weights[targets.where(counted, 0)].where(counted, 0.0).sum()
     return loss * share_of_ranks(total.double())
 
 
-def averaged(loss: Tensor, count: Tensor | None = None) -> Tensor:
-    """The mean of what a criterion gives for each element, ``count`` of which have a label; or its own mean."""
-    if loss.dim() == 0:
-        return loss
-    return loss.mean() if count is None else loss.sum() / count
+def along(rows: Tensor, values: Tensor) -> Tensor:
+    """A mask of rows, (N,), with the dimensions of ``values``, (N, ...)."""
+    return rows.view(-1, *[1] * (values.dim() - 1))
+
+
+def averaged(criterion: Criterion, losses: Tensor, targets: Tensor) -> Tensor:
+    """The mean of what a criterion gives, over what has a label; or its own mean."""
+    if losses.dim() == 0:
+        return losses
+    function, options = unpack(criterion)
+    counted = labelled(function, targets, options)
+    if counted is None:
+        return losses.mean()
+    is_in = that_count(losses, counted)  # what is not in may be NaN: the mean of nothing
+    return losses.where(is_in, 0.0).sum() / is_in.sum().clamp(min=1)
 
 
 def share_of_ranks(count: Tensor) -> Tensor:
@@ -236,8 +248,9 @@ def share_of_ranks(count: Tensor) -> Tensor:
 
 
 def agreement(outputs: Tensor, targets: Tensor, ignored: int | None) -> Tensor | None:
-    """For each row, the share of its labels that the network would give itself, (M,); None without labels."""
-    if not has_labels(outputs, targets):
+    """For each row, the share of its labels that the network would give itself, (M,); None without such labels."""
+    has_places = targets.shape == outputs.shape[:1] + outputs.shape[2:]  # not those of a sequence (CTC)
+    if not (has_labels(outputs, targets) and has_places):
         return None
     agrees = outputs.argmax(1) == targets
     if agrees.dim() == 1:

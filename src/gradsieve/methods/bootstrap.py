@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from gradsieve.data.dataset import Task
-from gradsieve.method import Method, OptionalShare
+from gradsieve.method import Method, OptionalShare, class_logits
 from gradsieve.scores.loss import row_losses
 
 
@@ -31,7 +31,8 @@ class Bootstrap(Method):
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         # The soft opinion stays in the graph: its term is the entropy, which as a constant would have no gradient.
-        opinion = outputs.argmax(1) if self.form == "hard" else outputs.float().softmax(1)
+        logits = class_logits("bootstrap", self.criterion, outputs)
+        opinion = logits.argmax(1) if self.form == "hard" else logits.float().softmax(1)
         trust = self.trust if self.trust is not None else {"hard": 0.8, "soft": 0.95}[self.form]
         given = row_losses(self.criterion, outputs, targets)
         return trust * given + (1 - trust) * row_losses(self.criterion, outputs, opinion)

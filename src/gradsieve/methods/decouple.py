@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradsieve.data.dataset import Task
-from gradsieve.method import Look, Method
+from gradsieve.method import Look, Method, class_logits
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Decouple(Method):
     def choose(self, looks: Sequence[Look], targets: Tensor, drop_rate: float) -> list[Tensor]:
         if drop_rate == 0:
             return super().choose(looks, targets, drop_rate)
-        one, other = (look.outputs.argmax(1) for look in looks if look.outputs is not None)
+        outputs = [look.outputs for look in looks if look.outputs is not None]
+        one, other = (class_logits("decouple", self.criterion, own).argmax(1) for own in outputs)
         # How many rows these are cannot be known beforehand. None: no gradient, and the optimizer skips the step.
         disagreed = torch.nonzero(one != other).squeeze(1)
         return [disagreed, disagreed]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.func import functional_call
 
+from gradsieve.errors import InputError
 from gradsieve.scores.layer_rules import has_rule
 
 
@@ -77,6 +78,11 @@ def used_outside(losses: Tensor, doors: Mapping[Node, Sequence[Node]], parameter
         if node is None or node in seen:
             continue
         seen.add(node)
+        if node.name() == "CheckpointFunctionBackward":
+            raise InputError(
+                "A part of the network runs under torch.utils.checkpoint with use_reentrant=True, which hides its "
+                "parameters until the backward pass: rows' gradients would go without them. Pass use_reentrant=False."
+            )
         name = names.get(id(getattr(node, "variable", None)))  # the leaves of the graph hold their tensor
         if name is not None:
             found.append(name)

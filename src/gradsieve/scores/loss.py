@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from gradsieve.errors import InputError
 
@@ -23,6 +24,7 @@ MODULES: dict[type[nn.Module], tuple[Criterion, tuple[str, ...]]] = {
     nn.CrossEntropyLoss: (F.cross_entropy, ("weight", "ignore_index", "label_smoothing")),
     nn.NLLLoss: (F.nll_loss, ("weight", "ignore_index")),
     nn.BCEWithLogitsLoss: (F.binary_cross_entropy_with_logits, ("weight", "pos_weight")),
+    nn.BCELoss: (F.binary_cross_entropy, ("weight",)),
     nn.MSELoss: (F.mse_loss, ()),
     nn.L1Loss: (F.l1_loss, ()),
     nn.HuberLoss: (F.huber_loss, ("delta",)),
@@ -30,7 +32,8 @@ MODULES: dict[type[nn.Module], tuple[Criterion, tuple[str, ...]]] = {
 }
 LABEL_LOSSES = (F.cross_entropy, F.nll_loss)  # these leave out elements labelled -100 unless told another number
 # These compare outputs and targets element by element; torch would broadcast other shapes without a word.
-ELEMENTWISE = (F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)
+BINARY = (F.binary_cross_entropy_with_logits, F.binary_cross_entropy)
+ELEMENTWISE = (F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, *BINARY)
 
 
 def check_criterion(criterion: Criterion) -> None:
@@ -59,7 +62,7 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     check_rows(function, outputs, targets)
     outputs, targets = widened(outputs), widened(targets)
     try:
-        elements = per_element(function)(outputs, targets, **widened_options(options))
+        elements = widened_state(per_element(function))(outputs, targets, **widened_options(options))
     except (IndexError, RuntimeError) as error:
         name_wrong_label(error, function, outputs, targets, options)
         raise
@@ -73,7 +76,7 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
     counted = labelled(function, targets, options)
     if counted is None:
         return elements.flatten(1).mean(1)
-    return elements.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)
+    return elements.flatten(1).sum(1) / that_count(elements, counted).flatten(1).sum(1).clamp(min=1)
 
 
 def as_scores(losses: Tensor) -> Tensor:
@@ -89,6 +92,15 @@ def widened(values: Tensor) -> Tensor:
 def widened_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a loss whose outputs are ``widened``: torch wants the weights of classes in their precision."""
     return {name: widened(value) if isinstance(value, Tensor) else value for name, value in options.items()}
+
+
+def widened_state(function: Criterion) -> Criterion:
+    """The same for a module of the user's, which ``model.bfloat16()`` may have put in half precision."""
+    if not isinstance(function, nn.Module):
+        return function
+    own = *function.named_parameters(), *function.named_buffers()
+    wide = {name: each for name, value in own if (each := widened(value)) is not value}
+    return (lambda outputs, targets: functional_call(function, wide, (outputs, targets))) if wide else function
 
 
 def unpack(criterion: Criterion) -> tuple[Criterion, dict[str, Any]]:
@@ -121,6 +133,14 @@ def labelled(function: Criterion, targets: Tensor, options: dict[str, Any]) -> T
     """Which elements carry a class label, where a loss ignores one and targets are classes; None where all count."""
     ignored = None if targets.is_floating_point() else ignored_by(function, options)
     return None if ignored is None else targets != ignored
+
+
+def that_count(losses: Tensor, counted: Tensor) -> Tensor:
+    """Which of a criterion's values, (N, ...), are of labels that are ``counted``: one for each label, or of a row."""
+    if losses.shape == counted.shape:
+        return counted
+    rows = counted.flatten(1).any(1) if counted.dim() > 1 else counted
+    return rows.view(-1, *[1] * (losses.dim() - 1)).expand_as(losses)
 
 
 def check_rows(function: Criterion, outputs: Tensor, targets: Tensor) -> None:

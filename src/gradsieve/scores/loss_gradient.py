@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gradsieve.errors import InputError
 from gradsieve.scores.loss import (
     Criterion,
     check_rows,
@@ -137,6 +138,11 @@ def ranks_as_loss(criterion: Criterion) -> bool:
 
 def by_autograd(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """d loss_i / d output_i for any criterion, by a backward pass that ends at the outputs."""
+    if torch.is_inference_mode_enabled() or outputs.is_inference():
+        raise InputError(
+            "The rows of this criterion are ranked by a backward pass through it, which torch.inference_mode does not "
+            "allow. Use torch.no_grad instead; or, to validate, the plain criterion, or RobustLoss in eval mode."
+        )
     with torch.enable_grad():
         outputs = outputs.detach().requires_grad_()
         losses = row_losses(criterion, outputs, targets)

@@ -36,11 +36,15 @@ def mixes_rows(network: nn.Module) -> bool:
 
 
 def rows_apart(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowsApart:
-    """Run each row alone, all at once where vmap can follow the network, else in a loop."""
+    """Run each row alone, all at once where vmap can follow the network, else in a loop.
+
+    A row may change its own copy of the buffers, and leaves those of the network as they are.
+    """
     trainable = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
 
     def run(values: dict[str, Tensor], row: Tensor, target: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        outputs = functional_call(network, values, (row.unsqueeze(0),))
+        buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+        outputs = functional_call(network, values | buffers, (row.unsqueeze(0),))
         row_loss = loss(outputs, target.unsqueeze(0)).sum()
         return row_loss, (outputs.squeeze(0), row_loss)
 

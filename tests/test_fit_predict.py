@@ -484,6 +484,14 @@ def test_npz_of_many_targets_and_of_odd_lengths(tmp_path):
         read_frame(tmp_path / "e.npz")
 
 
+def test_npz_with_two_columns_of_one_name_is_refused(tmp_path):
+    for number, order in enumerate((["x", "x_0"], ["x_0", "x"])):
+        arrays = {"x": np.eye(50), "x_0": np.arange(50.0)}
+        np.savez(tmp_path / f"{number}.npz", **{name: arrays[name] for name in order})
+        with pytest.raises(InputError, match="two arrays give a column x_0"):
+            read_frame(tmp_path / f"{number}.npz")
+
+
 def test_parquet_reads_as_csv_does(table, model, tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq

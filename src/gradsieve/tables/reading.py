@@ -79,6 +79,11 @@ def _read_npz(path: Path, as_text: Collection[str]) -> Frame:
         own = [name] if array.ndim == 1 else [f"{name}_{place}" for place in range(parts.shape[1])]
         groups |= {name: own} if array.ndim == 2 else {}
         for place, column in enumerate(own):
+            if column in columns:
+                raise InputError(
+                    f"{path}: two arrays give a column {column}, since a table (N, d) numbers its columns so. Save one "
+                    "of the arrays under another name."
+                )
             values = parts[:, place]
             values = values.astype(str) if {name, column} & {*as_text} else values
             columns[column] = values.astype(object) if values.dtype.kind == "U" else values.astype(np.float64)

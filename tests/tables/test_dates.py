@@ -134,6 +134,15 @@ def test_a_cell_that_is_no_date_among_dates_is_the_one_that_is_named(tmp_path):
         predict_file(tmp_path / "m", new)
 
 
+@pytest.mark.parametrize("name", ["when", "flag"])
+def test_dates_and_flags_that_a_typed_file_has_as_text_are_called_so(tmp_path, name):
+    cells = {"when": MOMENTS, "flag": [row % 3 == 0 for row in range(ROWS)]}[name]
+    fit_file(csv(tmp_path / "t.csv", **{name: cells}, y=AMOUNTS), ["y"], tmp_path / "m", epochs=1, device="cpu")
+    new = parquet(tmp_path / "new.parquet", **{name: ["", *map(str, cells)]})
+    with pytest.raises(InputError, match=f"row 2, column {name}: .* is text, but .* give the column a type"):
+        predict_file(tmp_path / "m", new)
+
+
 def test_a_model_of_dates_does_not_read_numbers_nor_one_of_numbers_dates(tmp_path):
     """Nor does one from before dates had a unit, which did not say that it had learnt any."""
     when = pa.array(MOMENTS, pa.timestamp("us"))

@@ -220,6 +220,17 @@ def test_rows_of_weight_nothing_are_not_suspect(digits):
     assert (audit.seen[weights > 0] <= 2).all()  # epochs
 
 
+def test_a_class_without_weight_is_to_be_left_out_of_the_fit(digits):
+    X, given, *_ = digits
+    X, given = X[:200], given[:200]
+    weights = (given != 3).astype(float)
+    fitted = RobustClassifier(epochs=2, random_state=0).fit(X, given, weights)
+    with pytest.raises(InputError, match=r"a class whose rows all have weight 0 .* leave these out of the fit, too"):
+        audit_estimator(fitted, X, given)
+    X, given = X[weights > 0], given[weights > 0]
+    assert len(audit_estimator(RobustClassifier(epochs=2, random_state=0).fit(X, given), X, given)) == len(X)
+
+
 def test_classes_may_be_words(digits):
     X, given, *_ = digits
     words = np.array([f"digit {label}" for label in given[:400]])

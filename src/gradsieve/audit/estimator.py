@@ -17,6 +17,10 @@ if TYPE_CHECKING:  # scikit-learn is needed by those who have a fitted estimator
     from gradsieve.estimators.estimator import RobustClassifier, RobustRegressor
 
 
+OTHER_CLASS = (
+    "Give the y that it was fitted to; a class whose rows all have weight 0 it does not know: leave these out of the "
+    "fit, too."
+)
 INNER = ("best_estimator_", "regressor_", "estimator_")  # where scikit-learn's own keep what they have fitted
 
 
@@ -37,7 +41,7 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         check_length(what, rows, fitted)
     if fitted._task == "classification":
         names = tuple(str(each) for each in classifier.classes_)
-        given, outputs = class_numbers(targets.ravel(), classifier.classes_), classifier.predict_proba(X)
+        given, outputs = class_numbers(targets.ravel(), classifier.classes_, OTHER_CLASS), classifier.predict_proba(X)
     else:
         given = targets.astype(np.float64).reshape(len(targets), -1)
         names, outputs = output_names(y, given.shape[1]), fitted.predict(X).reshape(len(given), -1)

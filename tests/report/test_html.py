@@ -475,6 +475,14 @@ def test_an_audit_of_a_file_shows_the_cells_of_the_file_that_is_given(tmp_path, 
         read_subjects([tmp_path / "audit"], sources=[tmp_path / "absent.csv"])
 
 
+def test_a_column_with_the_name_of_a_class_is_shown(tmp_path, pets):
+    write_audit(pets, tmp_path / "audit")
+    table = tmp_path / "pets.csv"
+    table.write_text("cat,dog,class\n" + "3,4,cat\n" * 30)
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[table])
+    assert {name for cells in subject.shown.cells.values() for name in cells} == {LINE, "cat", "dog", "class"}
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_cells_of_a_file_are_shown_as_they_are_written(tmp_path, pets, suffix):
     """Order numbers keep their digits, codes their zeros, and dates and flags are no numbers to whoever reads."""

@@ -35,7 +35,8 @@ def file_cells(source: Path, rows: Sequence[int], summary: Any) -> dict[int, dic
     if any(not 1 <= row <= len(frame) for row in rows):
         raise InputError(f"{source} has {len(frame)} rows, but the audit has others. Give the file that was audited.")
     cells = read_written(source, [row - 1 for row in rows])
-    shown = [name for name in frame.columns if name not in summary.get("names", ())]
+    names = summary.get("names", ()) if summary.get("task") == "regression" else ()  # of classes, they are no columns
+    shown = [name for name in frame.columns if name not in names]
     lines = {row: {} if frame.lines is None else {LINE: str(frame.lines[row - 1])} for row in rows}
     return {row: lines[row] | {name: cells[row - 1][name] for name in shown} for row in rows}
 

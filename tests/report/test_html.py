@@ -9,6 +9,7 @@ import struct
 import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -473,6 +474,36 @@ def test_an_audit_of_a_file_shows_the_cells_of_the_file_that_is_given(tmp_path, 
         read_subjects([tmp_path / "audit"], sources=[table])
     with pytest.raises(InputError, match=r"There is no "):
         read_subjects([tmp_path / "audit"], sources=[tmp_path / "absent.csv"])
+
+
+def test_a_source_is_found_by_the_name_of_its_link_or_where_one_stands(tmp_path, monkeypatch):
+    size = np.random.default_rng(0).uniform(20, 90, 60)
+    (tmp_path / "data").mkdir()
+    table = tmp_path / "data" / "homes-7.csv"
+    table.write_text("size,price\n" + "".join(f"{each:.2f},{3 * each:.3f}\n" for each in size))
+    link, notes = tmp_path / "homes.csv", []
+    link.symlink_to(table)
+    write_audit(audit_file(link, ["price"], epochs=2), tmp_path / "audit")
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[link], note=notes.append)
+    assert len(subject.shown.cells) == 50
+    assert not notes
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[table], note=notes.append)
+    assert not subject.shown.cells
+    (told,) = notes
+    assert told == f"{table} is not shown: no audit here is of a file or a folder of that name; they are of homes.csv"
+
+
+def test_an_audit_of_a_folder_of_shards_shows_their_cells(tmp_path, monkeypatch):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "homes").mkdir()
+    for number in range(2):
+        size = np.random.default_rng(number).uniform(20, 90, 30)
+        pq.write_table(pa.table({"size": size, "price": 3 * size}), tmp_path / "homes" / f"{number}.parquet")
+    monkeypatch.chdir(tmp_path / "homes")
+    write_audit(audit_file(".", ["price"], epochs=2), tmp_path / "audit")
+    for source in (Path(), tmp_path / "homes"):
+        (subject,) = read_subjects([tmp_path / "audit"], sources=[source])
+        assert len(subject.shown.cells) == 50
 
 
 def test_a_column_with_the_name_of_a_class_is_shown(tmp_path, pets):

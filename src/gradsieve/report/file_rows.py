@@ -15,12 +15,13 @@ from gradsieve.report.findings import Findings, given_targets
 from gradsieve.report.source_rows import LINE, ShownRows
 from gradsieve.report.thumbnails import SIDE, data_uri
 from gradsieve.tables.reading import read_frame, read_written
+from gradsieve.tables.shards import is_shards
 
 
 def show_file(source: Path, findings: Findings) -> ShownRows:
     """What a file or a folder of images holds in the rows of an audit."""
     rows = [row for row in findings.columns["row"] if isinstance(row, int)]
-    if source.is_dir():
+    if source.is_dir() and not is_shards(source):
         return ShownRows(pictures=file_pictures(source, rows, findings.columns.get("file", ())))
     targets = findings.summary.get("target")
     if findings.file is not None and targets:  # an audit from before does not know its columns

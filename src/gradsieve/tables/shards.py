@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from gradsieve.arguments import again
+from gradsieve.data.files import files_below
 from gradsieve.errors import InputError, MissingExtraError
 
 FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".ipc": "Arrow"}
@@ -107,7 +108,7 @@ def is_shards(path: Path) -> bool:
 
 def find_shards(folder: Path) -> Iterator[Path]:
     """The files below a folder; what begins with a dot or an underscore is not data, as everywhere."""
-    for path in folder.rglob("*"):
+    for path in files_below(folder):
         names = path.relative_to(folder).parts
         if path.suffix.lower() in FORMATS and not any(name.startswith((".", "_")) for name in names) and path.is_file():
             yield path

@@ -484,6 +484,13 @@ def test_npz_of_many_targets_and_of_odd_lengths(tmp_path):
         read_frame(tmp_path / "e.npz")
 
 
+def test_an_array_that_is_called_npz_is_refused(tmp_path):
+    np.save(tmp_path / "d.npy", np.eye(50))
+    (tmp_path / "d.npy").rename(tmp_path / "d.npz")
+    with pytest.raises(InputError, match=r"one array without a name, as numpy\.save writes it"):
+        read_frame(tmp_path / "d.npz")
+
+
 def test_npz_with_two_columns_of_one_name_is_refused(tmp_path):
     for number, order in enumerate((["x", "x_0"], ["x_0", "x"])):
         arrays = {"x": np.eye(50), "x_0": np.arange(50.0)}

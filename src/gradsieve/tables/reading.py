@@ -63,7 +63,10 @@ def _read_csv(path: Path, words: Collection[str]) -> Frame:
 
 def _read_npz(path: Path, as_text: Collection[str]) -> Frame:
     try:
-        with np.load(path, allow_pickle=False) as file:  # pickles in a file could run code
+        file = np.load(path, allow_pickle=False)  # pickles in a file could run code
+        if isinstance(file, np.ndarray):
+            raise ValueError("it has one array without a name, as numpy.save writes it; numpy.savez writes names, too")
+        with file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
         raise InputError(f"{path} cannot be read as NPZ of plain arrays: {error}.") from error

@@ -217,5 +217,5 @@ def check_exact(frame: Frame, name: str, way_out: str) -> None:
 
 
 def as_names(columns: str | Sequence[str]) -> list[str]:
-    """The names of columns; one may come by itself."""
-    return [columns] if isinstance(columns, str) else list(columns)
+    """The names of columns, each once; one may come by itself."""
+    return [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))

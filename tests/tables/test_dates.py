@@ -68,6 +68,16 @@ def test_days_times_and_durations_are_in_days(tmp_path):
     assert all(np.isnan(values[1]) for values in read_frame(path).columns.values())
 
 
+def test_spans_of_months_are_words_since_they_have_no_length(tmp_path):
+    path = tmp_path / "t.arrow"
+    table = pa.table({"span": pa.array([pa.MonthDayNano([1, 2, 0]), None])})
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    found = read_frame(path).columns["span"].tolist()
+    assert "months=1" in found[0]
+    assert not found[1]
+
+
 def test_a_nanosecond_is_not_lost_to_rounding_before_the_division(tmp_path):
     instant = 1_700_000_000_123_456_000  # a float64 of so many nanoseconds is off by some
     for unit, per in (("ns", 1), ("us", 1000)):

@@ -470,6 +470,12 @@ def test_npz(tmp_path):
     assert np.mean(predicted == y[1000:1200]) > 0.8
 
 
+def test_the_command_to_go_on_with_is_one_that_a_shell_reads(gradsieve, table, tmp_path):
+    out = tmp_path / "my model"
+    done = gradsieve("fit", table, "--target", "class", "--ignore", "price", "--epochs", "1", "--out", out)
+    assert f"gradsieve predict '{out}' FILE" in done.out
+
+
 def test_npz_with_pickles_is_refused(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.array([{}, []], dtype=object))
     with pytest.raises(InputError, match="plain arrays"):

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
+from sklearn.ensemble import BaggingClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -200,6 +202,10 @@ def test_what_cannot_be_audited_is_refused(tmp_path, digits):
     fitted = RobustClassifier(epochs=1, random_state=0).fit(X[:100], given[:100])
     for outer, way in ((GridSearchCV(fitted, {}, cv=2), "best_estimator_"), (make_pipeline(fitted), "fitted[-1]")):
         with pytest.raises(InputError, match=re.escape(way)):
+            audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
+    for outer in (BaggingClassifier(fitted, 2), CalibratedClassifierCV(fitted, cv=2)):
+        name = type(outer).__name__
+        with pytest.raises(InputError, match=f"fitted is a {name}, but an audit is of one RobustClassifier"):
             audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
     with pytest.raises(InputError, match="y has 90 rows"):
         audit_estimator(fitted, X[:90], given[:90])

@@ -32,8 +32,13 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
             f"fitted is a {name}, whose last step was fitted: give fitted[-1], with fitted[:-1].transform(X) for X."
         )
     inner = next((each for each in INNER if hasattr(fitted, each)), None)
-    if inner:
+    if inner and not hasattr(fitted, "estimators_"):  # those of many fits keep an unfitted one under such a name
         raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}.")
+    if not hasattr(fitted, "_was_fitted_to"):
+        raise InputError(
+            f"fitted is a {name}, but an audit is of one RobustClassifier or RobustRegressor, and of the X and y that "
+            "it was fitted to itself. Fit such a one."
+        )
     if not hasattr(fitted, "row_scores_"):
         raise InputError(f"This {name} is not fitted yet. Call fit(X, y) first, then audit the same X and y.")
     targets: NDArray[Any] = np.asarray(y)

@@ -555,15 +555,18 @@ def test_an_audit_of_images_shows_those_of_the_folder_that_is_given_and_no_other
     folder = tmp_path / "pets.csv"  # the audit's own name for what it audited
     (folder / "cat").mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    for place in (folder / "cat" / "1.png", tmp_path / "secret.png"):
+    (tmp_path / "dogs").mkdir()
+    for place in (folder / "cat" / "1.png", tmp_path / "secret.png", tmp_path / "dogs" / "2.png"):
         place.write_bytes(png(pixels))
     (folder / "cat" / "broken.png").write_text("no image")
-    names = np.array(["cat/1.png", "../secret.png", str(tmp_path / "secret.png"), "cat/broken.png", "cat/gone.png"] * 6)
+    (folder / "dog").symlink_to(tmp_path / "dogs")  # whose images are the user's own
+    names = ["cat/1.png", "../secret.png", str(tmp_path / "secret.png"), "cat/broken.png", "cat/gone.png"]
+    names = np.array([*names, "dog/2.png"] * 5)
     write_audit(replace(pets, files=names.astype(object)), tmp_path / "audit")
     (subject,) = read_subjects([tmp_path / "audit"], sources=[folder])
-    shown = {int(row) for row, name in zip(pets.row, names, strict=True) if name == "cat/1.png"}
+    shown = {int(row) for row, name in zip(pets.row, names, strict=True) if name in ("cat/1.png", "dog/2.png")}
     assert subject.shown.pictures.keys() == shown
-    assert len(assert_is_harmless(page([subject])).all("img")) == 6
+    assert len(assert_is_harmless(page([subject])).all("img")) == 10
     content = subject.shown.pictures[min(shown)].partition("base64,")[2]
     assert (decode(base64.b64decode(content)) == pixels).all()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,15 +44,16 @@ def file_cells(source: Path, rows: Sequence[int], summary: Any) -> dict[int, dic
 
 
 def file_pictures(folder: Path, rows: Sequence[int], files: Sequence[Any]) -> dict[int, str]:
-    """The images by row; one that is gone, or that lies outside the folder, is left out."""
+    """The images by row; one that is gone, or whose name leads out of the folder, is left out."""
     try:
         from PIL import Image
     except ImportError as error:
         raise MissingExtraError("Pillow", "data", "Showing images") from error
     found = {}
+    place = Path(os.path.abspath(folder))  # not resolved: a link in the user's own folder may lead anywhere
     for row, name in zip(rows, files, strict=False):
-        path = (folder / str(name)).resolve()
-        if not path.is_relative_to(folder.resolve()) or not path.is_file():
+        path = Path(os.path.abspath(place / str(name)))
+        if not path.is_relative_to(place) or not path.is_file():
             continue
         try:
             with Image.open(path) as image:

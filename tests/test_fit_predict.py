@@ -476,6 +476,17 @@ def test_the_command_to_go_on_with_is_one_that_a_shell_reads(gradsieve, table, t
     assert f"gradsieve predict '{out}' FILE" in done.out
 
 
+def test_predictions_in_a_file_are_those_that_are_returned(tmp_path):
+    table = tmp_path / "t.csv"
+    names = ("é\r\n1", "ü")
+    with open(table, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["x", "y"], *([number, names[number % 40 < 20]] for number in range(200))])
+    fit_file(table, ["y"], tmp_path / "m", epochs=2, device="cpu")
+    found = predict_file(tmp_path / "m", table)
+    assert predict_file(tmp_path / "m", table, tmp_path / "new.csv") == found
+    assert (tmp_path / "new.csv").read_bytes() == found.encode()
+
+
 def test_npz_with_pickles_is_refused(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.array([{}, []], dtype=object))
     with pytest.raises(InputError, match="plain arrays"):

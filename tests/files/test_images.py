@@ -18,6 +18,16 @@ def test_what_programs_hide_among_images_is_none(tmp_path):
     assert set(classes) == {"cat", "_other"}
 
 
+def test_files_of_class_folders_that_cannot_be_read_are_told(tmp_path):
+    for name in ("about.csv", "cat/1.png", "cat/2.HEIC", "cat/.DS_Store", "dog/1.heic"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"pixels")
+    notes = []
+    assert class_images(tmp_path, notes.append)[1] == ["cat"]
+    (told,) = notes
+    assert told.endswith("are left out: 2, the first of them cat/2.HEIC")
+
+
 def test_links_to_folders_are_followed_but_not_in_circles(tmp_path):
     folder, elsewhere = tmp_path / "photos", tmp_path / "elsewhere"
     for place in (folder / "cat", elsewhere / "old"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,22 +17,32 @@ SIDE = 32  # pixels: images are scaled to squares of this size
 
 
 def find_images(folder: Path) -> list[Path]:
-    """The images below a folder, relative to it; what notebooks and file managers hide among them is none."""
-    names = (path.relative_to(folder) for path in files_below(folder) if path.suffix.lower() in SUFFIXES)
-    found = sorted(name for name in names if not any(part.startswith(HIDDEN) for part in name.parts))
+    """The images below a folder, relative to it."""
+    return images_and_others(folder)[0]
+
+
+def images_and_others(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files below a folder, relative to it, but for those that notebooks and file managers hide there."""
+    names = (path.relative_to(folder) for path in files_below(folder))
+    files = sorted(name for name in names if not any(part.startswith(HIDDEN) for part in name.parts))
+    found = [name for name in files if name.suffix.lower() in SUFFIXES]
     if not found:
         raise InputError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))}).")
-    return found
+    return found, [name for name in files if name.suffix.lower() not in SUFFIXES]
 
 
-def class_images(folder: Path) -> tuple[list[Path], list[str]]:
+def class_images(folder: Path, note: Callable[[str], None] = lambda text: None) -> tuple[list[Path], list[str]]:
     """The images in class folders, and the class of each: the name of its folder."""
-    found = find_images(folder)
+    found, others = images_and_others(folder)
     outside = [path for path in found if len(path.parts) < 2]
     if outside:
         raise InputError(
             f"{folder / outside[0]} lies in no class folder. Give a folder that holds a folder for each class."
         )
+    unread = [path.as_posix() for path in others if len(path.parts) > 1]
+    if unread:
+        kinds = ", ".join(sorted(SUFFIXES))
+        note(f"files that are no images ({kinds}) are left out: {len(unread)}, the first of them {unread[0]}")
     return found, [path.parts[0] for path in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -130,11 +131,9 @@ def check_header(path: Path, header: Sequence[str], least_columns: int) -> None:
             f"{path}: the first line must hold two or more different column names with commas between them, "
             f"but it begins {','.join(header)[:60]!r}."
         )
-    repeated = next((name for name in header if header.count(name) > 1), None)
-    if repeated is not None:
-        raise InputError(
-            f"{path}: the first line names {header.count(repeated)} columns {repeated!r}. Give each a name of its own."
-        )
+    repeated, times = Counter(header).most_common(1)[0]
+    if times > 1:
+        raise InputError(f"{path}: the first line names {times} columns {repeated!r}. Give each a name of its own.")
 
 
 def find_roles(table: Table, target: str = "", ignore: str = "") -> tuple[list[int], list[int]]:

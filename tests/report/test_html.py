@@ -24,7 +24,7 @@ from gradsieve.errors import CheckpointError, InputError
 from gradsieve.report.findings import audit_findings, folder_findings
 from gradsieve.report.html import page
 from gradsieve.report.html_parts import facts
-from gradsieve.report.html_rows import POINTS
+from gradsieve.report.html_rows import POINTS, merged_outputs
 from gradsieve.report.pictures import save_pictures
 from gradsieve.report.source_rows import LINE, read_source
 from gradsieve.report.subjects import find_folders, read_subjects
@@ -504,6 +504,15 @@ def test_an_audit_of_a_folder_of_shards_shows_their_cells(tmp_path, monkeypatch)
     for source in (Path(), tmp_path / "homes"):
         (subject,) = read_subjects([tmp_path / "audit"], sources=[source])
         assert len(subject.shown.cells) == 50
+
+
+def test_outputs_that_are_off_are_shown_whatever_they_are_called():
+    names = ["a", "b", "c", "d", "price;EUR", "rent"]
+    found = {"off": ["price;EUR", "b;rent", ""], **{f"given {name}": [1.0, 2.0, 3.0] for name in names}}
+    off, both, none = merged_outputs(found, names)["given"]
+    assert off == "price;EUR 1"
+    assert both == "b 2; rent 2"
+    assert none.startswith("a 3; b 3")
 
 
 def test_a_column_with_the_name_of_a_class_is_shown(tmp_path, pets):

@@ -25,17 +25,24 @@ def find(data: str, folder: str | Path | None, layout: str, *candidates: str) ->
     raise InputError(f"{data}: there is {what}. The folder must hold {layout}.{get}")
 
 
-def files_below(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Every file below a folder. Links to folders are followed, but not back to one that they lie in (``above``)."""
+def files_below(folder: Path, hidden: tuple[str, ...], above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Every file below a folder, but for what has a name that begins as those of ``hidden`` things do.
+
+    Links to folders are followed, but not back to a folder that they lie in (``above``).
+    """
     place = os.path.realpath(folder)
     if place in above:
         return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        raise InputError(f"{folder} cannot be looked into ({error.strerror}).") from error
+        raise InputError(
+            f"{folder} cannot be looked into ({error.strerror}). Make it readable, or move it away."
+        ) from error
     for entry in entries:
+        if entry.name.startswith(hidden):
+            continue
         if entry.is_dir():
-            yield from files_below(folder / entry.name, above | {place})
+            yield from files_below(folder / entry.name, hidden, above | {place})
         else:
             yield folder / entry.name

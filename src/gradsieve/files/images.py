@@ -23,8 +23,7 @@ def find_images(folder: Path) -> list[Path]:
 
 def images_and_others(folder: Path) -> tuple[list[Path], list[Path]]:
     """The files below a folder, relative to it, but for those that notebooks and file managers hide there."""
-    names = (path.relative_to(folder) for path in files_below(folder))
-    files = sorted(name for name in names if not any(part.startswith(HIDDEN) for part in name.parts))
+    files = sorted(path.relative_to(folder) for path in files_below(folder, HIDDEN))
     found = [name for name in files if name.suffix.lower() in SUFFIXES]
     if not found:
         raise InputError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))}).")

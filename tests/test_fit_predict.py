@@ -470,6 +470,23 @@ def test_npz(tmp_path):
     assert np.mean(predicted == y[1000:1200]) > 0.8
 
 
+def test_the_command_to_go_on_with_is_one_that_a_shell_reads(gradsieve, table, tmp_path):
+    out = tmp_path / "my model"
+    done = gradsieve("fit", table, "--target", "class", "--ignore", "price", "--epochs", "1", "--out", out)
+    assert f"gradsieve predict '{out}' FILE" in done.out
+
+
+def test_predictions_in_a_file_are_those_that_are_returned(tmp_path):
+    table = tmp_path / "t.csv"
+    names = ("é\r\n1", "ü")
+    with open(table, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["x", "y"], *([number, names[number % 40 < 20]] for number in range(200))])
+    fit_file(table, ["y"], tmp_path / "m", epochs=2, device="cpu")
+    found = predict_file(tmp_path / "m", table)
+    assert predict_file(tmp_path / "m", table, tmp_path / "new.csv") == found
+    assert (tmp_path / "new.csv").read_bytes() == found.encode()
+
+
 def test_npz_with_pickles_is_refused(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.array([{}, []], dtype=object))
     with pytest.raises(InputError, match="plain arrays"):
@@ -482,6 +499,21 @@ def test_npz_of_many_targets_and_of_odd_lengths(tmp_path):
     np.savez(tmp_path / "e.npz", x=np.eye(50), y=np.ones(49))
     with pytest.raises(InputError, match="different numbers of rows"):
         read_frame(tmp_path / "e.npz")
+
+
+def test_an_array_that_is_called_npz_is_refused(tmp_path):
+    np.save(tmp_path / "d.npy", np.eye(50))
+    (tmp_path / "d.npy").rename(tmp_path / "d.npz")
+    with pytest.raises(InputError, match=r"one array without a name, as numpy\.save writes it"):
+        read_frame(tmp_path / "d.npz")
+
+
+def test_npz_with_two_columns_of_one_name_is_refused(tmp_path):
+    for number, order in enumerate((["x", "x_0"], ["x_0", "x"])):
+        arrays = {"x": np.eye(50), "x_0": np.arange(50.0)}
+        np.savez(tmp_path / f"{number}.npz", **{name: arrays[name] for name in order})
+        with pytest.raises(InputError, match="two arrays give a column x_0"):
+            read_frame(tmp_path / f"{number}.npz")
 
 
 def test_parquet_reads_as_csv_does(table, model, tmp_path):

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
+from sklearn.ensemble import BaggingClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -201,6 +203,10 @@ def test_what_cannot_be_audited_is_refused(tmp_path, digits):
     for outer, way in ((GridSearchCV(fitted, {}, cv=2), "best_estimator_"), (make_pipeline(fitted), "fitted[-1]")):
         with pytest.raises(InputError, match=re.escape(way)):
             audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
+    for outer in (BaggingClassifier(fitted, 2), CalibratedClassifierCV(fitted, cv=2)):
+        name = type(outer).__name__
+        with pytest.raises(InputError, match=f"fitted is a {name}, but an audit is of one RobustClassifier"):
+            audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
     with pytest.raises(InputError, match="y has 90 rows"):
         audit_estimator(fitted, X[:90], given[:90])
     with pytest.raises(InputError, match=r"y\[3\] is .*no class"):
@@ -218,6 +224,17 @@ def test_rows_of_weight_nothing_are_not_suspect(digits):
     assert not audit.flagged[::4].any()
     assert ((audit.seen > 0) == (weights > 0)).all()
     assert (audit.seen[weights > 0] <= 2).all()  # epochs
+
+
+def test_a_class_without_weight_is_to_be_left_out_of_the_fit(digits):
+    X, given, *_ = digits
+    X, given = X[:200], given[:200]
+    weights = (given != 3).astype(float)
+    fitted = RobustClassifier(epochs=2, random_state=0).fit(X, given, weights)
+    with pytest.raises(InputError, match=r"a class whose rows all have weight 0 .* leave these out of the fit, too"):
+        audit_estimator(fitted, X, given)
+    X, given = X[weights > 0], given[weights > 0]
+    assert len(audit_estimator(RobustClassifier(epochs=2, random_state=0).fit(X, given), X, given)) == len(X)
 
 
 def test_classes_may_be_words(digits):

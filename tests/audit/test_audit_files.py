@@ -93,6 +93,13 @@ def test_paths_may_be_text_and_classes_trimmed_alike(homes, tmp_path):
     assert len(read(tmp_path / "c.csv")) == 300 - audit.flagged.sum()
 
 
+def test_a_target_that_is_named_twice_is_one(homes, priced, tmp_path):
+    assert audit_file(homes, ["price", "price"], epochs=2).names == ("price",)
+    for number, targets in enumerate((["price"], ["price", "price"])):
+        clean_file(priced, homes, tmp_path / f"{number}.csv", targets, repair=True)
+    assert (tmp_path / "1.csv").read_text() == (tmp_path / "0.csv").read_text()
+
+
 def test_json_is_all_that_is_printed(gradsieve, homes, tmp_path):
     done = gradsieve("audit", homes, "--target", "kind", "--epochs", 3, "--out", tmp_path / "a", "--json")
     summary = json.loads(done.out)

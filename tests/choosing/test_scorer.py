@@ -65,11 +65,28 @@ def test_pipelines_and_weights():
     assert noisy_score(model, X, given, weights) == pytest.approx(noisy_score(model, X[:10], given[:10]))
 
 
+def test_labels_may_be_a_column():
+    X, given, _, _ = wrong_digits(words=True)
+    models = [KNeighborsClassifier(each).fit(X, given) for each in (200, 10)]
+    assert noisy_score(models[0], X, given[:, None]) == noisy_score(models[0], X, given)
+    assert rank_models(models, X, given[:, None]).best == rank_models(models, X, given).best
+
+
+def test_an_estimator_that_knows_one_class_is_sure_of_it():
+    X, given, _, _ = wrong_digits()
+    assert noisy_score(KNeighborsClassifier().fit(X, 0 * given), X, 0 * given) == 1.0
+
+
 def test_bad_input():
     X, given, _, _ = wrong_digits()
     model = KNeighborsClassifier().fit(X, given)
     with pytest.raises(InputError, match=r"y\[0\]"):
         noisy_score(model, X[:3], [11, 1, 2])
+    with pytest.raises(InputError, match=r"y\[1\] is None"):
+        noisy_score(KNeighborsClassifier().fit(X, given.astype(str)), X[:3], np.array(["1", None, "2"], dtype=object))
+    several = np.stack([given, given % 3], axis=1)
+    with pytest.raises(InputError, match="y has 2 columns, but classes of one target are judged"):
+        noisy_score(KNeighborsClassifier().fit(X, several), X, several)
     with pytest.raises(InputError, match="no predict_proba"):
         noisy_score(RidgeClassifier().fit(X, given), X, given)
     even = given % 2 == 0

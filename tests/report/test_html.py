@@ -9,6 +9,7 @@ import struct
 import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from gradsieve.errors import CheckpointError, InputError
 from gradsieve.report.findings import audit_findings, folder_findings
 from gradsieve.report.html import page
 from gradsieve.report.html_parts import facts
-from gradsieve.report.html_rows import POINTS
+from gradsieve.report.html_rows import POINTS, merged_outputs
 from gradsieve.report.pictures import save_pictures
 from gradsieve.report.source_rows import LINE, read_source
 from gradsieve.report.subjects import find_folders, read_subjects
@@ -475,6 +476,53 @@ def test_an_audit_of_a_file_shows_the_cells_of_the_file_that_is_given(tmp_path, 
         read_subjects([tmp_path / "audit"], sources=[tmp_path / "absent.csv"])
 
 
+def test_a_source_is_found_by_the_name_of_its_link_or_where_one_stands(tmp_path, monkeypatch):
+    size = np.random.default_rng(0).uniform(20, 90, 60)
+    (tmp_path / "data").mkdir()
+    table = tmp_path / "data" / "homes-7.csv"
+    table.write_text("size,price\n" + "".join(f"{each:.2f},{3 * each:.3f}\n" for each in size))
+    link, notes = tmp_path / "homes.csv", []
+    link.symlink_to(table)
+    write_audit(audit_file(link, ["price"], epochs=2), tmp_path / "audit")
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[link], note=notes.append)
+    assert len(subject.shown.cells) == 50
+    assert not notes
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[table], note=notes.append)
+    assert not subject.shown.cells
+    (told,) = notes
+    assert told == f"{table} is not shown: no audit here is of a file or a folder of that name; they are of homes.csv"
+
+
+def test_an_audit_of_a_folder_of_shards_shows_their_cells(tmp_path, monkeypatch):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "homes").mkdir()
+    for number in range(2):
+        size = np.random.default_rng(number).uniform(20, 90, 30)
+        pq.write_table(pa.table({"size": size, "price": 3 * size}), tmp_path / "homes" / f"{number}.parquet")
+    monkeypatch.chdir(tmp_path / "homes")
+    write_audit(audit_file(".", ["price"], epochs=2), tmp_path / "audit")
+    for source in (Path(), tmp_path / "homes"):
+        (subject,) = read_subjects([tmp_path / "audit"], sources=[source])
+        assert len(subject.shown.cells) == 50
+
+
+def test_outputs_that_are_off_are_shown_whatever_they_are_called():
+    names = ["a", "b", "c", "d", "price;EUR", "rent"]
+    found = {"off": ["price;EUR", "b;rent", ""], **{f"given {name}": [1.0, 2.0, 3.0] for name in names}}
+    off, both, none = merged_outputs(found, names)["given"]
+    assert off == "price;EUR 1"
+    assert both == "b 2; rent 2"
+    assert none.startswith("a 3; b 3")
+
+
+def test_a_column_with_the_name_of_a_class_is_shown(tmp_path, pets):
+    write_audit(pets, tmp_path / "audit")
+    table = tmp_path / "pets.csv"
+    table.write_text("cat,dog,class\n" + "3,4,cat\n" * 30)
+    (subject,) = read_subjects([tmp_path / "audit"], sources=[table])
+    assert {name for cells in subject.shown.cells.values() for name in cells} == {LINE, "cat", "dog", "class"}
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_cells_of_a_file_are_shown_as_they_are_written(tmp_path, pets, suffix):
     """Order numbers keep their digits, codes their zeros, and dates and flags are no numbers to whoever reads."""
@@ -516,15 +564,18 @@ def test_an_audit_of_images_shows_those_of_the_folder_that_is_given_and_no_other
     folder = tmp_path / "pets.csv"  # the audit's own name for what it audited
     (folder / "cat").mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    for place in (folder / "cat" / "1.png", tmp_path / "secret.png"):
+    (tmp_path / "dogs").mkdir()
+    for place in (folder / "cat" / "1.png", tmp_path / "secret.png", tmp_path / "dogs" / "2.png"):
         place.write_bytes(png(pixels))
     (folder / "cat" / "broken.png").write_text("no image")
-    names = np.array(["cat/1.png", "../secret.png", str(tmp_path / "secret.png"), "cat/broken.png", "cat/gone.png"] * 6)
+    (folder / "dog").symlink_to(tmp_path / "dogs")  # whose images are the user's own
+    names = ["cat/1.png", "../secret.png", str(tmp_path / "secret.png"), "cat/broken.png", "cat/gone.png"]
+    names = np.array([*names, "dog/2.png"] * 5)
     write_audit(replace(pets, files=names.astype(object)), tmp_path / "audit")
     (subject,) = read_subjects([tmp_path / "audit"], sources=[folder])
-    shown = {int(row) for row, name in zip(pets.row, names, strict=True) if name == "cat/1.png"}
+    shown = {int(row) for row, name in zip(pets.row, names, strict=True) if name in ("cat/1.png", "dog/2.png")}
     assert subject.shown.pictures.keys() == shown
-    assert len(assert_is_harmless(page([subject])).all("img")) == 6
+    assert len(assert_is_harmless(page([subject])).all("img")) == 10
     content = subject.shown.pictures[min(shown)].partition("base64,")[2]
     assert (decode(base64.b64decode(content)) == pixels).all()
 

@@ -68,6 +68,16 @@ def test_days_times_and_durations_are_in_days(tmp_path):
     assert all(np.isnan(values[1]) for values in read_frame(path).columns.values())
 
 
+def test_spans_of_months_are_words_since_they_have_no_length(tmp_path):
+    path = tmp_path / "t.arrow"
+    table = pa.table({"span": pa.array([pa.MonthDayNano([1, 2, 0]), None])})
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    found = read_frame(path).columns["span"].tolist()
+    assert "months=1" in found[0]
+    assert not found[1]
+
+
 def test_a_nanosecond_is_not_lost_to_rounding_before_the_division(tmp_path):
     instant = 1_700_000_000_123_456_000  # a float64 of so many nanoseconds is off by some
     for unit, per in (("ns", 1), ("us", 1000)):
@@ -131,6 +141,15 @@ def test_a_cell_that_is_no_date_among_dates_is_the_one_that_is_named(tmp_path):
     fit_file(csv(tmp_path / "t.csv", when=MOMENTS, y=AMOUNTS), ["y"], tmp_path / "m", epochs=1, device="cpu")
     new = csv(tmp_path / "new.csv", when=["2024-01-01", "", "yesterday"])
     with pytest.raises(InputError, match=r"line 4, column when: 'yesterday' is not a finite number"):
+        predict_file(tmp_path / "m", new)
+
+
+@pytest.mark.parametrize("name", ["when", "flag"])
+def test_dates_and_flags_that_a_typed_file_has_as_text_are_called_so(tmp_path, name):
+    cells = {"when": MOMENTS, "flag": [row % 3 == 0 for row in range(ROWS)]}[name]
+    fit_file(csv(tmp_path / "t.csv", **{name: cells}, y=AMOUNTS), ["y"], tmp_path / "m", epochs=1, device="cpu")
+    new = parquet(tmp_path / "new.parquet", **{name: ["", *map(str, cells)]})
+    with pytest.raises(InputError, match=f"row 2, column {name}: .* is text, but .* give the column a type"):
         predict_file(tmp_path / "m", new)
 
 

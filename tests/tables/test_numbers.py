@@ -89,6 +89,17 @@ def test_a_column_in_which_no_cell_is_filled_says_nothing_and_is_left_out(tmp_pa
     assert notes == ["column comment is left out: it is constant"]
 
 
+@pytest.mark.parametrize("unnamed", ["", "Unnamed: 0", "__index_level_0__"])
+def test_columns_that_nobody_named_may_number_the_rows(tmp_path, unnamed):
+    path, notes = tmp_path / "rows.csv", []
+    path.write_text(f"{unnamed},size\n" + "".join(f"{row},{row % 7}\n" for row in range(20)))
+    (size,) = learn_columns(read_frame(path), [unnamed, "size"], [], notes.append)
+    assert size.name == "size"
+    assert notes == [
+        f"column {unnamed!r} is left out: nobody named it, so it may number the rows; give it a name to use it"
+    ]
+
+
 def test_among_true_and_false_the_cell_that_is_neither_is_named(tmp_path):
     rows = [("True", "False")[row % 2] for row in range(30)]
     rows[20] = "yes"

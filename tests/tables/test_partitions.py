@@ -85,3 +85,12 @@ def test_codes_in_the_names_of_folders_are_as_written(tmp_path):
         write(tmp_path / "data" / f"y={code}" / "a.parquet", x=np.arange(50.0) + 100 * len(code))
     fit_file(tmp_path / "data", ["y"], tmp_path / "m", categorical=["y"], epochs=1, device="cpu")
     assert load_model(tmp_path / "m").targets.classes == ["01", "1"]
+
+
+def test_a_folder_that_is_a_link_is_read(tmp_path):
+    for number in range(2):
+        write(tmp_path / f"{number}" / "a.parquet", x=[float(number)] * 3)
+    (tmp_path / "table").mkdir()
+    for number in range(2):
+        (tmp_path / "table" / f"part={number}").symlink_to(tmp_path / f"{number}")
+    assert read_frame(tmp_path / "table").columns["part"].tolist() == [0, 0, 0, 1, 1, 1]

@@ -17,6 +17,10 @@ if TYPE_CHECKING:  # scikit-learn is needed by those who have a fitted estimator
     from gradsieve.estimators.estimator import RobustClassifier, RobustRegressor
 
 
+OTHER_CLASS = (
+    "Give the y that it was fitted to; a class whose rows all have weight 0 it does not know: leave these out of the "
+    "fit, too."
+)
 INNER = ("best_estimator_", "regressor_", "estimator_")  # where scikit-learn's own keep what they have fitted
 
 
@@ -28,8 +32,13 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
             f"fitted is a {name}, whose last step was fitted: give fitted[-1], with fitted[:-1].transform(X) for X."
         )
     inner = next((each for each in INNER if hasattr(fitted, each)), None)
-    if inner:
+    if inner and not hasattr(fitted, "estimators_"):  # those of many fits keep an unfitted one under such a name
         raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}.")
+    if not hasattr(fitted, "_was_fitted_to"):
+        raise InputError(
+            f"fitted is a {name}, but an audit is of one RobustClassifier or RobustRegressor, and of the X and y that "
+            "it was fitted to itself. Fit such a one."
+        )
     if not hasattr(fitted, "row_scores_"):
         raise InputError(f"This {name} is not fitted yet. Call fit(X, y) first, then audit the same X and y.")
     targets: NDArray[Any] = np.asarray(y)
@@ -37,7 +46,7 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         check_length(what, rows, fitted)
     if fitted._task == "classification":
         names = tuple(str(each) for each in classifier.classes_)
-        given, outputs = class_numbers(targets.ravel(), classifier.classes_), classifier.predict_proba(X)
+        given, outputs = class_numbers(targets.ravel(), classifier.classes_, OTHER_CLASS), classifier.predict_proba(X)
     else:
         given = targets.astype(np.float64).reshape(len(targets), -1)
         names, outputs = output_names(y, given.shape[1]), fitted.predict(X).reshape(len(given), -1)

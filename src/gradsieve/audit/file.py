@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def audit_file(
         seen=fitted.ledger.judged.numpy(),
         dropped=fitted.ledger.dropped.numpy(),
         method=method,
-        run=data.name,
+        run=Path(os.path.abspath(data)).name,  # of a path such as . too, and a link's own
         most=fitted.drop_rate if learns else 1.0,
         gaps=prepared.gaps,
         ids=None if ids is None else ids[np.array(prepared.names) - 1],

@@ -138,14 +138,10 @@ def read_weights(weights: ArrayLike | None, rows: int) -> Array:
     return values.astype(np.float64)
 
 
-def class_numbers(labels: NDArray, classes: NDArray) -> NDArray[np.int64]:
-    """The place of each label among an estimator's sorted classes."""
-    places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    strange = np.flatnonzero(classes[places] != labels)
-    if len(strange):
-        row = int(strange[0])
-        raise InputError(
-            f"y[{row}] is {labels[row]!r}, which is no class of the estimator. Leave such rows out, or give the y that "
-            "it was fitted to."
-        )
-    return places
+def class_numbers(labels: NDArray, classes: NDArray, way_out: str = "Leave such rows out.") -> NDArray[np.int64]:
+    """The place of each label among an estimator's classes."""
+    place, given = {name: number for number, name in enumerate(classes.tolist())}, labels.tolist()
+    strange = next((row for row, label in enumerate(given) if label not in place), None)
+    if strange is not None:
+        raise InputError(f"y[{strange}] is {given[strange]!r}, which is no class of the estimator. {way_out}")
+    return np.array([place[label] for label in given], dtype=np.int64)

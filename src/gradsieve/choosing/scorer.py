@@ -26,7 +26,8 @@ def noisy_score(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: Array
     time and cannot compare models row by row. Of the scores that need only one model, this one comes nearest to the
     vote (docs/unknown-rate.md). `rank_models` holds the vote itself.
     """
-    return noisy_mean(answer(estimator, X), labels(estimator, y), sample_weight)
+    given = labels(estimator, y)
+    return noisy_mean(answer(estimator, X), given, sample_weight)
 
 
 def rank_models(
@@ -61,7 +62,9 @@ def answer(estimator: Any, X: ArrayLike) -> NDArray[np.float64]:
         return np.asarray(estimator.predict(X), dtype=np.float64)
     if not hasattr(estimator, "predict_proba"):
         raise InputError(f"{type(estimator).__name__} has no predict_proba, but classes are judged by probabilities.")
-    return np.asarray(estimator.predict_proba(X), dtype=np.float64)
+    chances = np.asarray(estimator.predict_proba(X), dtype=np.float64)
+    # The only class that an estimator knows: a single column would be read as that of the second of two.
+    return np.hstack([chances, 1 - chances]) if len(estimator.classes_) == 1 else chances
 
 
 def labels(estimator: Any, y: ArrayLike) -> NDArray:
@@ -69,4 +72,6 @@ def labels(estimator: Any, y: ArrayLike) -> NDArray:
     given = np.asarray(y)
     if not is_classifier(estimator):
         return given.astype(np.float64)
-    return class_numbers(given, np.asarray(estimator.classes_))
+    if given.ndim > 1 and given.shape[1] > 1:
+        raise InputError(f"y has {given.shape[1]} columns, but classes of one target are judged. Score each by itself.")
+    return class_numbers(given.ravel(), np.asarray(estimator.classes_))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -82,7 +83,7 @@ def fit(
         return
     typer.echo(
         f"{summary['task']} of {', '.join(summary['target'])}: {summary['rows']} rows, {summary['dropped']} dropped "
-        f"as suspicious (the first of {out / 'rows.csv'}). Predict with: gradsieve predict {out} FILE"
+        f"as suspicious (the first of {out / 'rows.csv'}). Predict with: gradsieve predict {shlex.quote(str(out))} FILE"
     )
 
 
@@ -143,7 +144,7 @@ def sweep(
         typer.echo(json.dumps(result, indent=2))
         return
     sure = "" if result["decided"] else ", but the vote was close"
-    way = f"Predict with: gradsieve predict {out / 'model'} FILE"
+    way = f"Predict with: gradsieve predict {shlex.quote(str(out / 'model'))} FILE"
     typer.echo(f"best of {result['trials']}: {result['settings']}{sure}. {way}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from gradsieve.arguments import argument
@@ -21,3 +23,26 @@ def find(data: str, folder: str | Path | None, layout: str, *candidates: str) ->
             return Path(folder) / candidate
     what = f"no {candidates[0]} in {folder}" if Path(folder).is_dir() else f"no folder {folder}"
     raise InputError(f"{data}: there is {what}. The folder must hold {layout}.{get}")
+
+
+def files_below(folder: Path, hidden: tuple[str, ...], above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Every file below a folder, but for what has a name that begins as those of ``hidden`` things do.
+
+    Links to folders are followed, but not back to a folder that they lie in (``above``).
+    """
+    place = os.path.realpath(folder)
+    if place in above:
+        return
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be looked into ({error.strerror}). Make it readable, or move it away."
+        ) from error
+    for entry in entries:
+        if entry.name.startswith(hidden):
+            continue
+        if entry.is_dir():
+            yield from files_below(folder / entry.name, hidden, above | {place})
+        else:
+            yield folder / entry.name

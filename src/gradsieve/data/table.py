@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -74,25 +75,30 @@ def find_csv(folder: Path | None) -> Path:
 def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Table:
     """The header and the rows of a comma-separated file."""
     rows, lines = [], []
+    line = 0  # the last one that is read
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
+            reader = csv.reader(file, strict=True)  # else a quote that nobody closes takes the rows below into its cell
             header = [name.strip() for name in next(reader, [])]
             check_header(path, header, least_columns)
-            header_line = reader.line_num
+            line = header_line = reader.line_num
             for row in reader:
+                line = reader.line_num
                 if len(row) not in (0, len(header)):
-                    raise InputError(
-                        f"{path}, line {reader.line_num}: {len(row)} cells, but the header has {len(header)}."
-                    )
+                    raise InputError(f"{path}, line {line}: {len(row)} cells, but the header has {len(header)}.")
                 if row:  # an empty line is no row
                     rows.append(row)
-                    lines.append(reader.line_num)
+                    lines.append(line)
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path} cannot be read as CSV in UTF-8{strange_line(path)}. Save it as CSV UTF-8, as spreadsheets call it."
         ) from error
-    except (OSError, csv.Error) as error:
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {line + 1}: the row that begins here cannot be read as CSV ({error}). A cell that begins "
+            'with a quote ends with one, and a quote within it is written twice: "5"" pipe".'
+        ) from error
+    except OSError as error:
         raise InputError(f"{path} cannot be read as CSV in UTF-8: {error}.") from error
     if len(rows) < least_rows:
         why = "a split into five needs 5" if least_rows == 5 else f"at least {least_rows} are needed"
@@ -125,11 +131,9 @@ def check_header(path: Path, header: Sequence[str], least_columns: int) -> None:
             f"{path}: the first line must hold two or more different column names with commas between them, "
             f"but it begins {','.join(header)[:60]!r}."
         )
-    repeated = next((name for name in header if header.count(name) > 1), None)
-    if repeated is not None:
-        raise InputError(
-            f"{path}: the first line names {header.count(repeated)} columns {repeated!r}. Give each a name of its own."
-        )
+    repeated, times = Counter(header).most_common(1)[0]
+    if times > 1:
+        raise InputError(f"{path}: the first line names {times} columns {repeated!r}. Give each a name of its own.")
 
 
 def find_roles(table: Table, target: str = "", ignore: str = "") -> tuple[list[int], list[int]]:

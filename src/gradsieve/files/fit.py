@@ -179,7 +179,7 @@ def predict_file(folder: str | Path, data: str | Path, out: str | Path | None = 
     if out is None:
         return "".join(predictions(Path(folder), Path(data)))
     write_predictions(Path(folder), Path(data), Path(out))
-    return Path(out).read_text()
+    return Path(out).read_bytes().decode()  # whatever the locale, and with the line ends that it has
 
 
 def write_predictions(folder: Path, data: Path, out: Path) -> None:

@@ -67,7 +67,7 @@ def prepare(
     """A file, a folder of shards or one of class folders, as numbers."""
     check_task(task)
     if data.is_dir() and not is_shards(data):
-        return prepare_images(data, targets, task)
+        return prepare_images(data, targets, task, note)
     return prepare_table(data, targets, task, ignore, categorical, note)
 
 
@@ -102,7 +102,7 @@ def prepare_table(
     return Prepared(encoding.apply(frame), learnt, given, numbers.tolist(), encoding, gaps=gaps)
 
 
-def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Prepared:
+def prepare_images(data: Path, targets: Sequence[str], task: Task | None, note: Callable[[str], None]) -> Prepared:
     """Images with the names of their folders as classes."""
     if not any(data.iterdir()):
         raise InputError(
@@ -116,7 +116,7 @@ def prepare_images(data: Path, targets: Sequence[str], task: Task | None) -> Pre
     if task == "regression" or targets:
         way = f"Give no {argument('targets')}." if targets else f"Leave {argument('task', task)} out."
         raise InputError(f"{data} is a folder of class folders: the target, a class, is the folder's name. {way}")
-    paths, classes = class_images(data)
+    paths, classes = class_images(data, note)
     given = np.array(classes, dtype=object)
     learnt = class_targets("folder", given, str(data))
     pixels = read_images(data, paths, SIDE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from gradsieve.report.findings import Findings, given_targets
 from gradsieve.report.source_rows import LINE, ShownRows
 from gradsieve.report.thumbnails import SIDE, data_uri
 from gradsieve.tables.reading import read_frame, read_written
+from gradsieve.tables.shards import is_shards
 
 
 def show_file(source: Path, findings: Findings) -> ShownRows:
     """What a file or a folder of images holds in the rows of an audit."""
     rows = [row for row in findings.columns["row"] if isinstance(row, int)]
-    if source.is_dir():
+    if source.is_dir() and not is_shards(source):
         return ShownRows(pictures=file_pictures(source, rows, findings.columns.get("file", ())))
     targets = findings.summary.get("target")
     if findings.file is not None and targets:  # an audit from before does not know its columns
@@ -35,21 +37,23 @@ def file_cells(source: Path, rows: Sequence[int], summary: Any) -> dict[int, dic
     if any(not 1 <= row <= len(frame) for row in rows):
         raise InputError(f"{source} has {len(frame)} rows, but the audit has others. Give the file that was audited.")
     cells = read_written(source, [row - 1 for row in rows])
-    shown = [name for name in frame.columns if name not in summary.get("names", ())]
+    names = summary.get("names", ()) if summary.get("task") == "regression" else ()  # of classes, they are no columns
+    shown = [name for name in frame.columns if name not in names]
     lines = {row: {} if frame.lines is None else {LINE: str(frame.lines[row - 1])} for row in rows}
     return {row: lines[row] | {name: cells[row - 1][name] for name in shown} for row in rows}
 
 
 def file_pictures(folder: Path, rows: Sequence[int], files: Sequence[Any]) -> dict[int, str]:
-    """The images by row; one that is gone, or that lies outside the folder, is left out."""
+    """The images by row; one that is gone, or whose name leads out of the folder, is left out."""
     try:
         from PIL import Image
     except ImportError as error:
         raise MissingExtraError("Pillow", "data", "Showing images") from error
     found = {}
+    place = Path(os.path.abspath(folder))  # not resolved: a link in the user's own folder may lead anywhere
     for row, name in zip(rows, files, strict=False):
-        path = (folder / str(name)).resolve()
-        if not path.is_relative_to(folder.resolve()) or not path.is_file():
+        path = Path(os.path.abspath(place / str(name)))
+        if not path.is_relative_to(place) or not path.is_file():
             continue
         try:
             with Image.open(path) as image:

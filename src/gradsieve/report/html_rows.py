@@ -66,10 +66,10 @@ def merged_outputs(found: Mapping[str, Sequence[Any]], names: Sequence[str]) -> 
         title: values for title, values in found.items() if title not in parts | {"off"}
     }
     length = len(next(iter(found.values())))
-    off = [set(str(cell).split(";")) for cell in found.get("off", [""] * length)]
+    off = [f";{cell};" for cell in found.get("off", [""] * length)]  # not split: a name may have a semicolon in it
     cells = []
     for row in range(length):
-        marked = [place for place, name in enumerate(names) if name in off[row]] or list(range(len(names)))
+        marked = [place for place, name in enumerate(names) if f";{name};" in off[row]] or list(range(len(names)))
         texts = [
             f"{names[place]} {shown_of(given[place], row)}"
             + (f" → {shown_of(suggested[place], row)}" if suggested[place] else "")

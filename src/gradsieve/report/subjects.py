@@ -110,17 +110,30 @@ def read_subjects(
         read_subject(folder, name if names.count(name) == 1 else folder.as_posix(), rows, audit, note)
         for folder, name in folders.items()
     ]
+    audited = {name for each in found if (name := audited_file(each)) is not None}
+    for source in sources:
+        if audited.isdisjoint(names_of(source)):
+            of = f"; they are of {', '.join(sorted(audited))}" if audited else ""
+            note(f"{source} is not shown: no audit here is of a file or a folder of that name{of}")
     return [with_source(subject, sources) for subject in found]
+
+
+def audited_file(subject: Subject) -> str | None:
+    """The name of the file that an audit is of; None for a run."""
+    findings = subject.findings
+    return None if findings is None or subject.settings else str(findings.summary.get("run"))
+
+
+def names_of(source: Path) -> set[str]:
+    """What an audit may call a file: a link has a name of its own, and a path such as . none."""
+    return {source.name, source.resolve().name}
 
 
 def with_source(subject: Subject, sources: Sequence[Path]) -> Subject:
     """An audit of a file with what the file has in its rows, where somebody gave the file."""
-    findings = subject.findings
-    if findings is None or subject.settings:
-        return subject
     for source in sources:
-        if source.resolve().name == findings.summary.get("run"):
-            return replace(subject, shown=show_file(source, findings))
+        if subject.findings is not None and audited_file(subject) in names_of(source):
+            return replace(subject, shown=show_file(source, subject.findings))
     return subject
 
 

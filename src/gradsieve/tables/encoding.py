@@ -37,6 +37,7 @@ from gradsieve.tables.frame import (
 
 MOST_CATEGORIES = 64
 MISSPELT = re.compile(r"[-+]?(\d{1,3}([ ',.]\d{3})+|\d+)([.,]\d+)?\s*%?", re.ASCII)  # a number with commas, or a share
+UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas and R save the numbers of rows
 MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories
 
 
@@ -164,6 +165,10 @@ def learn_columns(
     """How each of the columns becomes numbers; columns that can tell nothing are left out, with a note."""
     columns: list[Column] = []
     for name in names:
+        if UNNAMED.fullmatch(name) and name not in categorical:
+            # Rows often come class by class: then their numbers predict every given class, the wrong ones too.
+            note(f"column {name!r} is left out: nobody named it, so it may number the rows; give it a name to use it")
+            continue
         if holds_words(frame, name, categorical):
             doubt = doubt_of_words(frame.columns[name]) if name not in categorical else ""
             if doubt:

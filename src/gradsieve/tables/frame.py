@@ -137,6 +137,11 @@ def numbers(frame: Frame, name: str, why: str, way_out: str = CORRECT) -> NDArra
     found = [number(cell) for cell in values]
     if None in found:
         wrong = [row for row, value in enumerate(found) if value is None]
+        if not frame.is_untyped(name) and meant(values) is not None:
+            raise InputError(
+                f"{frame.place(wrong[0])}, column {name}: {str(values[wrong[0]])[:40]!r} is text, but {why}. Only "
+                "in CSV are dates, and true and false, read from text: give the column a type, or give a CSV file."
+            )
         # Among dates, the one that is none; among true and false, the one that is neither, in the usual spelling here.
         flags = max(FLAGS, key=lambda spelling: sum(values[row].strip() in spelling for row in wrong))
         is_flags = 2 * sum(values[row].strip() in flags for row in wrong) > len(values)
@@ -171,10 +176,13 @@ def numeric_if_all(cells: NDArray) -> NDArray:
 
 def typed_values(frame: Frame, name: str) -> NDArray[np.float64] | None:
     """A column of CSV whose cells all are dates, or all true or false in one spelling: as files with types have it."""
-    if not frame.is_untyped(name):
-        return None
+    return meant(frame.columns[name]) if frame.is_untyped(name) else None
+
+
+def meant(cells: NDArray) -> NDArray[np.float64] | None:
+    """What cells of text mean, if all are dates, or all true or false in one spelling."""
     readers = [iso_days, *({no: 0.0, yes: 1.0}.get for no, yes in FLAGS)]
-    return next((found for read in readers if (found := read_all(frame.columns[name], read)) is not None), None)
+    return next((found for read in readers if (found := read_all(cells, read)) is not None), None)
 
 
 def read_all(cells: NDArray, read: Callable[[str], float | None]) -> NDArray[np.float64] | None:
@@ -202,5 +210,5 @@ def check_exact(frame: Frame, name: str, way_out: str) -> None:
 
 
 def as_names(columns: str | Sequence[str]) -> list[str]:
-    """The names of columns; one may come by itself."""
-    return [columns] if isinstance(columns, str) else list(columns)
+    """The names of columns, each once; one may come by itself."""
+    return [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))

@@ -63,7 +63,10 @@ def _read_csv(path: Path, words: Collection[str]) -> Frame:
 
 def _read_npz(path: Path, as_text: Collection[str]) -> Frame:
     try:
-        with np.load(path, allow_pickle=False) as file:  # pickles in a file could run code
+        file = np.load(path, allow_pickle=False)  # pickles in a file could run code
+        if isinstance(file, np.ndarray):
+            raise ValueError("it has one array without a name, as numpy.save writes it; numpy.savez writes names, too")
+        with file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
         raise InputError(f"{path} cannot be read as NPZ of plain arrays: {error}.") from error
@@ -79,6 +82,11 @@ def _read_npz(path: Path, as_text: Collection[str]) -> Frame:
         own = [name] if array.ndim == 1 else [f"{name}_{place}" for place in range(parts.shape[1])]
         groups |= {name: own} if array.ndim == 2 else {}
         for place, column in enumerate(own):
+            if column in columns:
+                raise InputError(
+                    f"{path}: two arrays give a column {column}, since a table (N, d) numbers its columns so. Save one "
+                    "of the arrays under another name."
+                )
             values = parts[:, place]
             values = values.astype(str) if {name, column} & {*as_text} else values
             columns[column] = values.astype(object) if values.dtype.kind == "U" else values.astype(np.float64)

@@ -80,7 +80,8 @@ def to_days(column: Any) -> NDArray[np.float64]:
 
 def to_text(column: Any) -> NDArray:
     pa = arrow()
-    if pa.types.is_primitive(column.type) or pa.types.is_decimal(column.type):
+    kind = column.type
+    if (pa.types.is_primitive(kind) and not pa.types.is_interval(kind)) or pa.types.is_decimal(kind):
         column = column.cast(pa.string())
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return column.fill_null("").to_numpy()

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from gradsieve.arguments import again
+from gradsieve.data.files import files_below
 from gradsieve.errors import InputError, MissingExtraError
 
 FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".ipc": "Arrow"}
+HIDDEN = (".", "_")  # how the names of files and folders begin that are not data
 EDGE = 2**16  # bytes at both ends of a file that say whether it is still the same
 TEXT_BYTES = 64  # a cell of text in memory, about
 BUFFER = 2**16  # bytes of a column chunk that are read at a time
@@ -107,10 +109,7 @@ def is_shards(path: Path) -> bool:
 
 def find_shards(folder: Path) -> Iterator[Path]:
     """The files below a folder; what begins with a dot or an underscore is not data, as everywhere."""
-    for path in folder.rglob("*"):
-        names = path.relative_to(folder).parts
-        if path.suffix.lower() in FORMATS and not any(name.startswith((".", "_")) for name in names) and path.is_file():
-            yield path
+    return (path for path in files_below(folder, HIDDEN) if path.suffix.lower() in FORMATS and path.is_file())
 
 
 def open_shards(path: Path) -> Shards:

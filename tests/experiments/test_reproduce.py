@@ -321,6 +321,32 @@ def test_the_folder_of_another_grid_is_refused(tmp_path):
         reproduce.reproduce("table2", DIGITS, tmp_path)
 
 
+def altered(line):
+    return json.dumps(json.loads(line) | {"test": 0.99})
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl"])
+@pytest.mark.parametrize("content", ["", "{}", "[]", altered])
+def test_a_damaged_run_is_named_before_another_begins(tmp_path, name, content):
+    """Its figures would be in the table."""
+    scope = choose(methods=("spl",), seeds=(1,))
+    reproduce.reproduce("table2", scope, tmp_path)
+    file = next(tmp_path.rglob(name))
+    written = file.read_text()
+    if content is not altered:
+        file.write_text(content)
+    elif name == "result.json":
+        file.write_text(json.dumps(json.loads(written) | {"last10_mean": 0.99}))
+    else:
+        file.write_text("".join(f"{altered(line)}\n" for line in written.splitlines()))
+    for act in (reproduce.reproduce, reproduce.dry_run):
+        with pytest.raises(CheckpointError, match=r"damaged.* Delete .*/spl-seed1 to train this run again\."):
+            act("table2", DIGITS, tmp_path)
+    assert len(list((tmp_path / "runs").rglob("config.json"))) == 1
+    shutil.rmtree(file.parent)
+    assert len(run_grid(DIGITS, tmp_path)) == 4
+
+
 def test_a_grid_that_never_ran_does_not_hold_its_folder(tmp_path):
     """As after data that was not there."""
     with pytest.raises(InputError, match="gradsieve data fetch cifar10"):

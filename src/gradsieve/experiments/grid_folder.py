@@ -8,13 +8,14 @@ EXPERIMENT.json   the records of its finished runs; with .md the table, and its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from gradsieve.arguments import elsewhere
-from gradsieve.errors import MissingExtraError, RunFolderError
+from gradsieve.errors import CheckpointError, MissingExtraError, RunFolderError
 from gradsieve.experiments.experiment import FEATURES, PARTS
 from gradsieve.experiments.features import other_images
 from gradsieve.experiments.grid import Cell, Scope, cell_path
@@ -24,6 +25,7 @@ from gradsieve.experiments.results_table import draw_records, report_page
 from gradsieve.ranks.together import differences
 from gradsieve.training.files import read_json, write_json, write_whole
 from gradsieve.training.folder import RunFolder
+from gradsieve.training.result import require_whole
 from gradsieve.training.sources import changed_code
 
 GRID = "grid.json"
@@ -90,7 +92,8 @@ def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
     folder = RunFolder(cell_path(out, cell), cell.run)
     if not folder.finished:
         return None
-    result = folder.result()
+    with naming_way_out(folder.path):
+        result = folder.result()
     ours = cell.run.to_json()
     # A setting that did not exist when the run was made had the value that is the default now.
     theirs = {each.name: each.default for each in fields(cell.run) if each.default is not MISSING} | result["run"]
@@ -103,7 +106,18 @@ def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
             f"{folder.path} holds a run of other code: {code}. Delete it and the others of that code to train them "
             "again, put the code back as it was, or choose another folder for the grid."
         )
+    with naming_way_out(folder.path):  # now, and not when the others have run: its figures go into the table
+        require_whole(folder.path, result, folder.metrics())
     return result
+
+
+@contextmanager
+def naming_way_out(path: Path) -> Iterator[None]:
+    """What to do about a finished run that is damaged."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} Delete {path} to train this run again.") from error
 
 
 def record_of(cell: Cell, out: Path) -> Record:

@@ -285,6 +285,19 @@ def test_a_full_disk_stops_the_grid_and_keeps_what_is_finished(tmp_path):
     assert len(reproduce.reproduce("table2", DIGITS, out).records["table2"]) == 4
 
 
+def test_a_full_disk_under_a_picture_is_one_error_too(tmp_path):
+    scope = choose(methods=("spl",), seeds=(1,))
+    (tmp_path / "grid.json").write_text(
+        json.dumps({"preset": "authors", "epochs": 3, "data": "digits", "model_options": {"hidden": [8]}})
+    )
+    (tmp_path / "table2-authors-3-hidden-8.png.part").symlink_to("/dev/full")
+    with pytest.raises(RunFolderError, match=r"table2-authors-3-hidden-8\.png could not be written .No space left"):
+        reproduce.reproduce("table2", scope, tmp_path)
+    assert [record["method"] for record in json.loads((tmp_path / "table2.json").read_text())] == ["spl"]
+    reproduce.reproduce("table2", scope, tmp_path)
+    assert (tmp_path / "table2-authors-3-hidden-8.png").exists()
+
+
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
     real = reproduce.attempt
     monkeypatch.setattr(

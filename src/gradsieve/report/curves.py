@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gradsieve.errors import MissingExtraError
+from gradsieve.report.sheets import save_sheet
 
 Curves = Mapping[str, Sequence[float]]  # by label, one value an epoch
 
@@ -31,4 +32,4 @@ def draw_curves(panels: Mapping[str, Curves], path: Path, *, lowest: float = -0.
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, loc="best")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    save_sheet(figure, path, dpi=150)

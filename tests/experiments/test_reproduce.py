@@ -409,6 +409,38 @@ def test_a_table_of_words_serves_the_tables_of_classes(tmp_path):
     assert "--data-option task=classification" in record["command"]
 
 
+def test_two_tables_do_not_share_a_grid(tmp_path):
+    """Finished runs of the one would pass as those of the other."""
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.write_text("a,b,c\n" + "".join(f"{row},{row % 7},{row // 20}\n" for row in range(40)))
+    other.write_text(one.read_text().replace("6,6,0", "6,6,1"))
+    scope = Scope(("sym-30",), data="table", data_dir=str(one), methods=("standard",), epochs=1, device="cpu")
+    out = tmp_path / "grid"
+    (first,) = run_grid(replace(scope, seeds=(1,)), out)
+    for seed in (1, 2):
+        for act in (reproduce.reproduce, reproduce.dry_run):
+            with pytest.raises(RunFolderError, match=r"holds a grid of other data: .*other\.csv is not what"):
+                act("table2", replace(scope, data_dir=str(other), seeds=(seed,)), out)
+    moved = one.rename(tmp_path / "moved.csv")  # the same content in another place is the same data
+    assert run_grid(replace(scope, data_dir=str(moved), seeds=(1, 2)), out)[0] == first
+    moved.write_text(other.read_text())
+    with pytest.raises(RunFolderError, match=r"has changed since\. Put it back as it was, or choose another folder"):
+        run_grid(replace(scope, data_dir=str(moved), seeds=(1,)), out)
+    with pytest.raises(InputError, match=r"table: there is no"):
+        reproduce.dry_run("table2", replace(scope, data_dir=str(one)), out)
+
+
+def test_a_folder_of_your_own_data_is_one_grid(tmp_path, write_module):
+    """What is in it, nobody but its source knows."""
+    write_module("mine", "from gradsieve.data.digits import DIGITS as MINE\n")
+    (tmp_path / "a").mkdir()
+    scope = choose(data="mine:MINE", seeds=(1,), methods=("spl",), data_dir=str(tmp_path / "a"))
+    run_grid(scope, tmp_path / "grid")
+    with pytest.raises(RunFolderError, match="holds a grid of other data"):
+        run_grid(replace(scope, data_dir=str(tmp_path / "b")), tmp_path / "grid")
+    run_grid(replace(scope, data_dir=None), tmp_path / "c")
+
+
 def test_the_live_table_shows_what_is_at_work_and_what_has_ended(tmp_path):
     console_module = pytest.importorskip("rich.console")
     cells = reproduce.plan("table2", DIGITS, tmp_path)

@@ -8,6 +8,7 @@ EXPERIMENT.json   the records of its finished runs; with .md the table, and its 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsieve.arguments import elsewhere
+from gradsieve.data.table import find_csv
 from gradsieve.errors import CheckpointError, MissingExtraError, RunFolderError
 from gradsieve.experiments.experiment import FEATURES, PARTS
 from gradsieve.experiments.features import other_images
@@ -42,7 +44,7 @@ def claim(out: Path, scope: Scope) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{out} cannot be made ({error.strerror}). {elsewhere()}") from error
-    write_json(out / GRID, in_common(scope))
+    write_json(out / GRID, {**in_common(scope), **own_data(scope)})
 
 
 def is_ours(out: Path, scope: Scope) -> bool:
@@ -59,9 +61,16 @@ def is_ours(out: Path, scope: Scope) -> bool:
         return False
     if GRID not in names:
         raise RunFolderError(f"{out} is not empty and not the folder of a grid. {elsewhere()}")
-    differing = settings_of_another(read_json(out / GRID), in_common(scope))
+    theirs = read_json(out / GRID)
+    differing = settings_of_another(theirs, in_common(scope))
     if differing:
         raise RunFolderError(f"{out} holds another grid ({differing}). {elsewhere()}")
+    own = own_data(scope)
+    if not own.items() <= (own | theirs).items():  # a grid of before does not know
+        raise RunFolderError(
+            f"{out} holds a grid of other data: {scope.data_dir} is not what its runs were made of, or has changed "
+            f"since. {elsewhere('Put it back as it was')}"
+        )
     return True
 
 
@@ -85,6 +94,16 @@ def in_common(scope: Scope) -> dict[str, Any]:
         "data": scope.data,
         "model_options": dict(scope.model_options),
     }
+
+
+def own_data(scope: Scope) -> dict[str, str]:
+    """What tells your own data from other data of the same name; published sets are the same wherever they are."""
+    if scope.data_dir is None or (scope.data != "table" and ":" not in (scope.data or "")):
+        return {}
+    path = find_csv(Path(scope.data_dir)) if scope.data == "table" else Path(scope.data_dir)
+    if path.is_file():
+        return {"data_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    return {"data_dir": str(path.resolve())}
 
 
 def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:

@@ -360,6 +360,13 @@ def test_a_damaged_run_is_named_before_another_begins(tmp_path, name, content):
     assert len(run_grid(DIGITS, tmp_path)) == 4
 
 
+def test_a_damaged_grid_has_a_way_out(tmp_path):
+    run_grid(choose(methods=("spl",), seeds=(1,)), tmp_path)
+    (tmp_path / "grid.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"grid\.json is damaged .* Put it back as it was, or choose another"):
+        run_grid(DIGITS, tmp_path)
+
+
 def test_a_grid_that_never_ran_does_not_hold_its_folder(tmp_path):
     """As after data that was not there."""
     with pytest.raises(InputError, match="gradsieve data fetch cifar10"):

@@ -61,7 +61,7 @@ def is_ours(out: Path, scope: Scope) -> bool:
         return False
     if GRID not in names:
         raise RunFolderError(f"{out} is not empty and not the folder of a grid. {elsewhere()}")
-    theirs = read_json(out / GRID)
+    theirs = read_json(out / GRID, elsewhere("Put it back as it was"))
     differing = settings_of_another(theirs, in_common(scope))
     if differing:
         raise RunFolderError(f"{out} holds another grid ({differing}). {elsewhere()}")

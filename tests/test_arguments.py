@@ -325,6 +325,11 @@ FAULTS = {
         ["reproduce", "table2", "--cluster=ray", "--gpus-per-run=1.5"],
         ["gpus_per_run"],
     ),
+    "a share of a GPU for no cluster": Fault(
+        lambda: read_cluster(None, 0.25),
+        ["reproduce", "table2", "--dry-run", "--gpus-per-run=0.25"],
+        ["gpus_per_run", "cluster"],
+    ),
     "no jobs": of_grid("table2", "jobs", jobs=0),
     "time beside others": of_grid("table4", "jobs", jobs=2),
     "a grid's preset": of_grid("table2", "preset", preset="best"),

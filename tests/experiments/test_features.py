@@ -6,7 +6,7 @@ import pytest
 
 from gradsieve.data import DATASETS
 from gradsieve.data.validate import validate
-from gradsieve.errors import InputError, RunFolderError
+from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.experiments.features import FeatureSettings, ensure_features, other_images
 
 SMALL = FeatureSettings(size=16, width=0.1, batch_size=16, epochs=3, patience=2)
@@ -70,6 +70,9 @@ def test_damaged_features_are_not_used(made, tmp_path):
     (tmp_path / "features.json").write_text("[]")
     with pytest.raises(InputError, match="damaged"):
         DATASETS["celeba-features"](tmp_path)
+    (tmp_path / "features.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"damaged .* Delete .* to have it made again\."):
+        ensure_features(None, tmp_path, "cpu", len, SMALL)
 
 
 def test_without_images_there_is_one_error(tmp_path):

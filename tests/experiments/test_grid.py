@@ -1,5 +1,7 @@
 """Which runs an experiment is made of."""
 
+from dataclasses import replace
+
 import pytest
 
 from gradsieve.errors import InputError
@@ -51,6 +53,14 @@ def test_table3_drops_exactly_so_much():
     assert {cell.run.rate for cell in cells} == {0.45}
     cells = make_cells("table3", Scope(rows=("CF10-sym-70",), **ONE))
     assert [cell.run.drop_rate for cell in cells] == [0.6, 0.65, 0.7, 0.75, 0.8]  # in floats, 0.7 - 0.05 is less
+
+
+@pytest.mark.parametrize(("row", "share"), [("sym-5", "-0.05"), ("sym-95", "1")])
+def test_a_share_that_cannot_be_dropped_is_named_with_its_row(row, share):
+    scope = Scope(rows=(row,), data="digits", seeds=(1,))
+    with pytest.raises(InputError, match=rf"digits-{row} at eps.* would drop the share {share} .* of the variants"):
+        make_cells("table3", scope)
+    assert len(make_cells("table3", replace(scope, variants=("eps",)))) == 1
 
 
 def test_table4_is_long_enough_for_its_steps_to_be_compiled():

@@ -285,6 +285,19 @@ def test_a_full_disk_stops_the_grid_and_keeps_what_is_finished(tmp_path):
     assert len(reproduce.reproduce("table2", DIGITS, out).records["table2"]) == 4
 
 
+def test_a_full_disk_under_a_picture_is_one_error_too(tmp_path):
+    scope = choose(methods=("spl",), seeds=(1,))
+    (tmp_path / "grid.json").write_text(
+        json.dumps({"preset": "authors", "epochs": 3, "data": "digits", "model_options": {"hidden": [8]}})
+    )
+    (tmp_path / "table2-authors-3-hidden-8.png.part").symlink_to("/dev/full")
+    with pytest.raises(RunFolderError, match=r"table2-authors-3-hidden-8\.png could not be written .No space left"):
+        reproduce.reproduce("table2", scope, tmp_path)
+    assert [record["method"] for record in json.loads((tmp_path / "table2.json").read_text())] == ["spl"]
+    reproduce.reproduce("table2", scope, tmp_path)
+    assert (tmp_path / "table2-authors-3-hidden-8.png").exists()
+
+
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
     real = reproduce.attempt
     monkeypatch.setattr(
@@ -319,6 +332,39 @@ def test_the_folder_of_another_grid_is_refused(tmp_path):
     result.write_text("{")
     with pytest.raises(CheckpointError, match="damaged"):
         reproduce.reproduce("table2", DIGITS, tmp_path)
+
+
+def altered(line):
+    return json.dumps(json.loads(line) | {"test": 0.99})
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl"])
+@pytest.mark.parametrize("content", ["", "{}", "[]", altered])
+def test_a_damaged_run_is_named_before_another_begins(tmp_path, name, content):
+    """Its figures would be in the table."""
+    scope = choose(methods=("spl",), seeds=(1,))
+    reproduce.reproduce("table2", scope, tmp_path)
+    file = next(tmp_path.rglob(name))
+    written = file.read_text()
+    if content is not altered:
+        file.write_text(content)
+    elif name == "result.json":
+        file.write_text(json.dumps(json.loads(written) | {"last10_mean": 0.99}))
+    else:
+        file.write_text("".join(f"{altered(line)}\n" for line in written.splitlines()))
+    for act in (reproduce.reproduce, reproduce.dry_run):
+        with pytest.raises(CheckpointError, match=r"damaged.* Delete .*/spl-seed1 to train this run again\."):
+            act("table2", DIGITS, tmp_path)
+    assert len(list((tmp_path / "runs").rglob("config.json"))) == 1
+    shutil.rmtree(file.parent)
+    assert len(run_grid(DIGITS, tmp_path)) == 4
+
+
+def test_a_damaged_grid_has_a_way_out(tmp_path):
+    run_grid(choose(methods=("spl",), seeds=(1,)), tmp_path)
+    (tmp_path / "grid.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"grid\.json is damaged .* Put it back as it was, or choose another"):
+        run_grid(DIGITS, tmp_path)
 
 
 def test_a_grid_that_never_ran_does_not_hold_its_folder(tmp_path):
@@ -368,6 +414,38 @@ def test_a_table_of_words_serves_the_tables_of_classes(tmp_path):
     (record,) = records["table2"]
     assert record["row"] == "table-sym-30"
     assert "--data-option task=classification" in record["command"]
+
+
+def test_two_tables_do_not_share_a_grid(tmp_path):
+    """Finished runs of the one would pass as those of the other."""
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.write_text("a,b,c\n" + "".join(f"{row},{row % 7},{row // 20}\n" for row in range(40)))
+    other.write_text(one.read_text().replace("6,6,0", "6,6,1"))
+    scope = Scope(("sym-30",), data="table", data_dir=str(one), methods=("standard",), epochs=1, device="cpu")
+    out = tmp_path / "grid"
+    (first,) = run_grid(replace(scope, seeds=(1,)), out)
+    for seed in (1, 2):
+        for act in (reproduce.reproduce, reproduce.dry_run):
+            with pytest.raises(RunFolderError, match=r"holds a grid of other data: .*other\.csv is not what"):
+                act("table2", replace(scope, data_dir=str(other), seeds=(seed,)), out)
+    moved = one.rename(tmp_path / "moved.csv")  # the same content in another place is the same data
+    assert run_grid(replace(scope, data_dir=str(moved), seeds=(1, 2)), out)[0] == first
+    moved.write_text(other.read_text())
+    with pytest.raises(RunFolderError, match=r"has changed since\. Put it back as it was, or choose another folder"):
+        run_grid(replace(scope, data_dir=str(moved), seeds=(1,)), out)
+    with pytest.raises(InputError, match=r"table: there is no"):
+        reproduce.dry_run("table2", replace(scope, data_dir=str(one)), out)
+
+
+def test_a_folder_of_your_own_data_is_one_grid(tmp_path, write_module):
+    """What is in it, nobody but its source knows."""
+    write_module("mine", "from gradsieve.data.digits import DIGITS as MINE\n")
+    (tmp_path / "a").mkdir()
+    scope = choose(data="mine:MINE", seeds=(1,), methods=("spl",), data_dir=str(tmp_path / "a"))
+    run_grid(scope, tmp_path / "grid")
+    with pytest.raises(RunFolderError, match="holds a grid of other data"):
+        run_grid(replace(scope, data_dir=str(tmp_path / "b")), tmp_path / "grid")
+    run_grid(replace(scope, data_dir=None), tmp_path / "c")
 
 
 def test_the_live_table_shows_what_is_at_work_and_what_has_ended(tmp_path):

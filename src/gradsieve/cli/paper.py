@@ -53,7 +53,7 @@ def reproduce(
         model_options=pairs("--model-option", model_option),
         device=device,
     )
-    where = read_cluster(cluster, gpus_per_run) if cluster else None
+    where = read_cluster(cluster, gpus_per_run)
     with mirrored(out or default_folder(scope)) as (folder, mirror):
         place = folder if mirror is None else mirror.remote.url
         if is_dry:

@@ -101,7 +101,9 @@ def _read_list(path: Path, columns: int, skip: int = 0) -> dict[str, list[float]
             values = []
         # A name that leads elsewhere would read files outside the folder.
         if len(values) != columns or not np.isfinite(values).all() or Path(name).name != name:
-            raise InputError(f"{path}, line {number}: expected an image name and {columns} numbers.")
+            raise InputError(
+                f"{path}, line {number}: expected an image name and {columns} numbers. Get the file again."
+            )
         rows[name] = values
     return rows
 
@@ -121,7 +123,9 @@ def _read_images(paths: Sequence[Path], size: int) -> tuple[Tensor, Tensor]:
                 scale[row] = size / image.width, size / image.height
                 small = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise InputError(f"{paths[row]} cannot be read: {error}") from error
+            raise InputError(
+                f"{paths[row]} cannot be read ({error}). Get it again, or take it out of {PARTITION}."
+            ) from error
         pixels[row] = np.asarray(small).transpose(2, 0, 1)
 
     with ThreadPoolExecutor() as pool:  # Pillow decodes outside Python's lock

@@ -79,16 +79,21 @@ def ensure_features(
 
 def check_features(folder: Path, data_dir: str | None, settings: FeatureSettings) -> None:
     """Features are used again only for the images and settings that they were made with."""
-    about = read_json(folder / ABOUT)
+    about = read_about(folder)
     if not isinstance(about, dict) or about.get("settings") != asdict(settings):
         raise RunFolderError(f"{folder} holds features made with other settings. {elsewhere()}")
     if data_dir is not None and about.get("data_sha256") != data_sha256(data_dir):
         raise RunFolderError(f"{folder} holds features of other images than those in {data_dir}. {elsewhere()}")
 
 
+def read_about(folder: Path) -> Any:
+    """What stands beside the features."""
+    return read_json(folder / ABOUT, f"Delete {folder} to have it made again.")
+
+
 def other_images(folder: Path) -> dict[str, int]:
     """How many images the features are of, where these are not CelebA's; nothing where they are."""
-    about = read_json(folder / ABOUT) if (folder / ABOUT).exists() else {}
+    about = read_about(folder) if (folder / ABOUT).exists() else {}
     return {} if about.get("images", CELEBA_IMAGES) == CELEBA_IMAGES else about["images"]
 
 

@@ -169,6 +169,11 @@ def variant_run(
 ) -> Run:
     """The run of a method on a row."""
     drop_rate = round(row.rate + variant.drop_more, 6)  # 0.7 - 0.05 is not 0.65 in floats
+    if not 0 <= drop_rate < 1:
+        raise InputError(
+            f"{row.name} at {variant.name} would drop the share {drop_rate:g} of the rows. Choose others of the "
+            f"{argument('variants')}, or another row."
+        )
     return make_run(
         row.data,
         method,

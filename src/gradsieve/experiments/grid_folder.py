@@ -8,13 +8,16 @@ EXPERIMENT.json   the records of its finished runs; with .md the table, and its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from gradsieve.arguments import elsewhere
-from gradsieve.errors import MissingExtraError, RunFolderError
+from gradsieve.data.table import find_csv
+from gradsieve.errors import CheckpointError, MissingExtraError, RunFolderError
 from gradsieve.experiments.experiment import FEATURES, PARTS
 from gradsieve.experiments.features import other_images
 from gradsieve.experiments.grid import Cell, Scope, cell_path
@@ -24,6 +27,7 @@ from gradsieve.experiments.results_table import draw_records, report_page
 from gradsieve.ranks.together import differences
 from gradsieve.training.files import read_json, write_json, write_whole
 from gradsieve.training.folder import RunFolder
+from gradsieve.training.result import require_whole
 from gradsieve.training.sources import changed_code
 
 GRID = "grid.json"
@@ -40,7 +44,7 @@ def claim(out: Path, scope: Scope) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{out} cannot be made ({error.strerror}). {elsewhere()}") from error
-    write_json(out / GRID, in_common(scope))
+    write_json(out / GRID, {**in_common(scope), **own_data(scope)})
 
 
 def is_ours(out: Path, scope: Scope) -> bool:
@@ -57,9 +61,16 @@ def is_ours(out: Path, scope: Scope) -> bool:
         return False
     if GRID not in names:
         raise RunFolderError(f"{out} is not empty and not the folder of a grid. {elsewhere()}")
-    differing = settings_of_another(read_json(out / GRID), in_common(scope))
+    theirs = read_json(out / GRID, elsewhere("Put it back as it was"))
+    differing = settings_of_another(theirs, in_common(scope))
     if differing:
         raise RunFolderError(f"{out} holds another grid ({differing}). {elsewhere()}")
+    own = own_data(scope)
+    if not own.items() <= (own | theirs).items():  # a grid of before does not know
+        raise RunFolderError(
+            f"{out} holds a grid of other data: {scope.data_dir} is not what its runs were made of, or has changed "
+            f"since. {elsewhere('Put it back as it was')}"
+        )
     return True
 
 
@@ -85,12 +96,23 @@ def in_common(scope: Scope) -> dict[str, Any]:
     }
 
 
+def own_data(scope: Scope) -> dict[str, str]:
+    """What tells your own data from other data of the same name; published sets are the same wherever they are."""
+    if scope.data_dir is None or (scope.data != "table" and ":" not in (scope.data or "")):
+        return {}
+    path = find_csv(Path(scope.data_dir)) if scope.data == "table" else Path(scope.data_dir)
+    if path.is_file():
+        return {"data_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    return {"data_dir": str(path.resolve())}
+
+
 def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
     """The result of a finished run; None where it is not finished. Where its data was does not matter."""
     folder = RunFolder(cell_path(out, cell), cell.run)
     if not folder.finished:
         return None
-    result = folder.result()
+    with naming_way_out(folder.path):
+        result = folder.result()
     ours = cell.run.to_json()
     # A setting that did not exist when the run was made had the value that is the default now.
     theirs = {each.name: each.default for each in fields(cell.run) if each.default is not MISSING} | result["run"]
@@ -103,7 +125,18 @@ def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
             f"{folder.path} holds a run of other code: {code}. Delete it and the others of that code to train them "
             "again, put the code back as it was, or choose another folder for the grid."
         )
+    with naming_way_out(folder.path):  # now, and not when the others have run: its figures go into the table
+        require_whole(folder.path, result, folder.metrics())
     return result
+
+
+@contextmanager
+def naming_way_out(path: Path) -> Iterator[None]:
+    """What to do about a finished run that is damaged."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} Delete {path} to train this run again.") from error
 
 
 def record_of(cell: Cell, out: Path) -> Record:

@@ -29,8 +29,15 @@ class Cluster(NamedTuple):
     gpus_per_run: float | None = None  # None: 1 where the cluster has any, else 0
 
 
-def read_cluster(text: str, gpus_per_run: float | None = None) -> Cluster:
-    """What ``ray`` and ``ray://host:port`` mean."""
+def read_cluster(text: str | None, gpus_per_run: float | None = None) -> Cluster | None:
+    """What ``ray`` and ``ray://host:port`` mean; None where no cluster is asked for."""
+    if text is None:
+        if gpus_per_run is not None:
+            raise InputError(
+                f"{argument('gpus_per_run')} is for the runs of a cluster, and {argument('cluster')} names none: name "
+                f"one, or leave {argument('gpus_per_run')} out."
+            )
+        return None
     if not ADDRESS.fullmatch(text):
         raise InputError(f"{argument('cluster')} is {text!r}, but must be ray, or ray://host:port.")
     gpus = gpus_per_run

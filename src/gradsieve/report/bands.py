@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gradsieve.errors import MissingExtraError
 from gradsieve.report.figures import R2_FLOOR
+from gradsieve.report.sheets import save_sheet
 
 Curve = Sequence[float | None]  # one value an epoch, None where it was not a number
 Panel = Mapping[str, Sequence[Curve]]  # by label, a curve a seed
@@ -53,7 +54,7 @@ def draw_bands(panels: Mapping[str, Panel], path: Path) -> None:
     handles = [figure.axes[0].plot([], [], color=colour, label=label)[0] for label, colour in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=columns * 2, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    save_sheet(figure, path, dpi=110)
 
 
 def over_seeds(curves: Sequence[Curve]) -> tuple[list[float], list[float]]:

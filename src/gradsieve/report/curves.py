@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gradsieve.errors import MissingExtraError
 from gradsieve.report.figures import R2_FLOOR
+from gradsieve.report.sheets import save_sheet
 
 Curves = Mapping[str, Sequence[float]]  # by label, one value an epoch
 
@@ -32,4 +33,4 @@ def draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, loc="best")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    save_sheet(figure, path, dpi=150)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.report.figures import Figure, Lines, unseen, value_range
+from gradsieve.report.sheets import save_sheet
 from gradsieve.report.story import certificate_figure, compared_figures, subject_figures
 from gradsieve.report.subjects import Subject
 
@@ -67,8 +68,8 @@ def save_picture(figure: Figure, path: Path) -> list[Path]:
         for text in axes.legend(fontsize=8, loc="best").get_texts():
             text.set_parse_math(False)
     paths = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "pdf")]
-    sheet.savefig(paths[0], dpi=DPI)
-    sheet.savefig(paths[1], metadata={"CreationDate": None})
+    save_sheet(sheet, paths[0], dpi=DPI)
+    save_sheet(sheet, paths[1], metadata={"CreationDate": None})
     return paths
 
 

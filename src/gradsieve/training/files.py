@@ -59,12 +59,12 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, (json.dumps(finite(value), indent=2, allow_nan=False) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """The value of a JSON file, or one error that names it."""
+def read_json(path: Path, way_out: str = "") -> Any:
+    """The value of a JSON file, or one error that names it and, where the caller knows one, a ``way_out``."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged or cannot be read ({error}).") from error
+        raise CheckpointError(f"{path} is damaged or cannot be read ({error}). {way_out}".rstrip()) from error
 
 
 def digest(value: Any) -> str:

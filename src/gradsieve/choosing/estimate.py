@@ -7,11 +7,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.choosing.reading import Array, read_rows, read_weights, to_numbers
 
-FAR = 3.0  # root mean squares of honest residuals, beyond which a target counts as wrong
+FAR = 3.3  # root mean squares of honest residuals, beyond which a target counts as wrong; their tails are often long
 SURELY = 4.0  # of them, beyond which one is off even by the nearest rows of all
 REACH = 3.5  # of them, as if they were normal: hardly an honest row lies farther off,
 BEYOND = 2.0  # so that rows up to so many times as far are wrong, and say how densely wrong rows lie
-SMALL = 0.25  # interquartile ranges of an output: what lies nearer counts as right, however well the others are met
+SMALL = 0.2  # interquartile ranges of an output: what lies nearer counts as right, however well the others are met
 QUARTER = -0.6744897501960817  # of a normal distribution lies below
 STRATA = 10  # of rows of which similar things are expected; honest residuals may be larger in one than in another
 STRATUM_ROWS = 100  # at least, unless there is one alone
@@ -26,7 +26,7 @@ def estimate_rate(predictions: ArrayLike, targets: ArrayLike, *, weights: ArrayL
     If these are all 0 or 1, ``predictions`` may also be the probability of class 1, (N,).
 
     For classes, it is how often the model disagrees with the label. Rows of which it is sure count far more, since
-    there it is hardly ever wrong itself. For real-valued targets, it is the share of residuals more than three times as
+    there it is hardly ever wrong itself. For real-valued targets, it is the share of residuals more than 3.3 times as
     large as the smallest residuals lead us to expect of honest rows.
     """
     answers, given = read_rows(to_numbers(predictions, "predictions")[None], targets)

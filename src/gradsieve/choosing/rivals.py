@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.choosing.ballot import Vote
-from gradsieve.choosing.estimate import FAR, distances, honest_error, spread, tolerance
+from gradsieve.choosing.estimate import distances, honest_error, spread, tolerance
 from gradsieve.choosing.judge import CLOSER, agree, median_residuals
 from gradsieve.choosing.reading import Array, read_rows
 
@@ -23,6 +23,7 @@ COARSE = 0.3  # and a median residual, in interquartile ranges: wrong rows may h
 CLOSE = 0.45  # interquartile ranges: a network that meets its rows less closely has only been left with them
 LEAST_PART = 0.1  # of the rows: fewer are no rivals
 AS_CLOSE = 2.0  # times as far as the winner meets honest rows: rivals that miss them by more have learnt too little
+BEYOND = 3.0  # errors of the majority's network, long tails included: none of its rows lies farther off
 ASIDE = 0.5  # of the usual tolerance: that a row sides with the minority says by itself that it is off
 APART = 1.2  # times the sum of both errors: if rivals lie nearer to each other, they have divided noise between them
 TAIL, WIDER = 0.15, 3.0  # honest residuals: this share of them has so many times the deviation of the others
@@ -112,7 +113,7 @@ def divide(rivals: Array, given: NDArray, weights: Array) -> Division | None:
         return None
     from_first, from_second = (distances(each, given) for each in rivals)
     # What neither has learnt is nobody's: it says nothing against the majority unless it sides with the other.
-    is_off = from_first > max(FAR * found.errors[0], ASIDE * tolerance(given))
+    is_off = from_first > max(BEYOND * found.errors[0], ASIDE * tolerance(given))
     return Division(rivals[0], (from_second < from_first) & is_off)
 
 

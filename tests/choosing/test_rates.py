@@ -294,6 +294,21 @@ def test_what_lies_near_counts_as_right_however_near_the_others_are():
     assert estimate_rate(met, given) == pytest.approx(0.3, abs=0.03)
 
 
+def test_a_mistake_of_a_quarter_of_the_spread_is_seen_where_others_are_met_closely():
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(3000, 1))
+    is_wrong = random.random(3000) < 0.2
+    given = truth + 0.01 * random.normal(size=truth.shape) + 0.25 * 1.35 * is_wrong[:, None]
+    assert estimate_rate(truth, given) == pytest.approx(is_wrong.mean(), abs=0.01)
+
+
+def test_long_tails_of_honest_residuals_are_no_mistakes():
+    """Residuals of five degrees of freedom: by three root mean squares, 2.6 % of the rows would be wrong."""
+    random = np.random.default_rng(0)
+    truth = random.normal(size=(8000, 1))
+    assert estimate_rate(truth, truth + 0.4 * random.standard_t(5, size=truth.shape)) < 0.02
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_residuals_that_are_larger_in_one_place_than_in_another_are_no_mistakes(share):
     """A fifth of the amounts is known eight times less well: by one limit for all, half of them look wrong."""

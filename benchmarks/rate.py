@@ -354,7 +354,8 @@ def cost(rows: int, epochs: int, wrong: float) -> str:
 
     ratios = np.array([seconds("auto") / seconds(wrong) for _ in range(TURNS)])
     lower, middle, upper = np.quantile(ratios, (0.25, 0.5, 0.75))
-    return f"{rows} rows, {wrong:.0%} wrong, {epochs} epochs: {middle:.2f} times a fit at a known rate ({lower:.2f} to {upper:.2f})"
+    times = f"{middle:.2f} times a fit at a known rate ({lower:.2f} to {upper:.2f})"
+    return f"{rows} rows, {wrong:.0%} wrong, {epochs} epochs: {times}"
 
 
 def main() -> None:

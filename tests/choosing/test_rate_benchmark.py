@@ -129,7 +129,8 @@ def test_real_targets_have_criteria_of_their_own(rate, monkeypatch):
 
 def test_means_over_the_seeds_are_judged_like_single_runs(rate):
     """The third of three runs misses, and does harm; their mean does neither."""
-    line = {"task": "classification", "data": "digits", "corruption": "pairflip", "rate": 0.3, "moved": 0.3}
+    line = {"task": "classification", "data": "digits", "corruption": "pairflip", "rate": 0.3}
+    line |= {"moved": 0.3, "moved_by_clean": 0.3}
     line |= {"known": 0.9, "standard": 0.9, "winner": 0.9, "test_of_rate": [0.9] * 6, "picks": {"vote": 0}}
     pick = {"rate": 0.2, "estimate": 0.3, "warning": ""}
     runs = [line | {"auto": auto, "seed": seed, "pick": pick} for seed, auto in enumerate((0.91, 0.9, 0.87))]

@@ -1,1 +1,1 @@
-"""The loop, and what it leaves on disk. Nothing here knows a method by name."""
+"""The training loop, and the folder that it writes. Nothing here depends on a particular method."""

@@ -1,4 +1,4 @@
-"""When to save and when to stop: one answer for all ranks, of which each has a clock and signals of its own."""
+"""When to save and when to stop, agreed over all ranks: each has its own clock and gets its own signals."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 
 from gradsieve import ranks
 
-EVERY = 0.5  # seconds between two questions: asking in every step would cost more than it is worth
-MOST_STEPS = 1000
+EVERY = 0.5  # seconds between two agreements: one in every step would cost too much communication
+MOST_STEPS = 1000  # between two agreements, however fast the steps are
 
 
 class Agreement:
-    """Whether somebody wants to stop, and whether the first rank wants to save."""
+    """Whether any rank wants to stop, and whether the first rank wants to save."""
 
     def __init__(self, save_every: float) -> None:
         self.every = min(EVERY, save_every)
@@ -19,7 +19,7 @@ class Agreement:
         self.steps = self.left = 1
 
     def __call__(self, stop: bool, save: bool) -> tuple[bool, bool]:
-        """The answer after a step."""
+        """What all ranks do after a step: (stop, save). Between two agreements they do neither."""
         if ranks.world_size() == 1:
             return stop, save
         self.left -= 1

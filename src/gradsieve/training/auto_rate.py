@@ -1,7 +1,7 @@
-"""``drop_rate="auto"`` of a run: candidates on some of its rows, chosen by others, before the run itself begins.
+"""``drop_rate="auto"``: before a run begins, candidates train on some of its rows and the others vote for a rate.
 
-The pick is written to pick.json in the run's folder. A run that is killed after that goes on with it; one that is
-killed before chooses again, and the same.
+The pick is written to pick.json in the run's folder, for a killed run to go on with. A run that is killed before
+that chooses again, with the same outcome.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gradsieve.training.loop import Trainer
 
 PICK = "pick.json"
-Start = Callable[[Setting], "Trainer"]  # a run before its first step, that writes nothing
+Start = Callable[[Setting], "Trainer"]  # makes a run that has not taken a step and writes no files
 
 
 def settle_rate(setting: Setting, start: Start, folder: Path | None, note: Callable[[str], None]) -> RatePick:
@@ -47,22 +47,22 @@ def settle_rate(setting: Setting, start: Start, folder: Path | None, note: Calla
         write_pick(path, pick, fingerprint(setting.data.train))
     note(summary(pick))
     if pick.warning:
-        warnings.warn(pick.warning, UserWarning, stacklevel=3)  # of whoever called train()
+        warnings.warn(pick.warning, UserWarning, stacklevel=3)  # the caller of train()
     return pick
 
 
 def write_pick(path: Path, pick: RatePick, data_sha256: str) -> None:
-    """A pick, with the SHA-256 of the rows that made it and of all that is written."""
+    """Write a pick, with the SHA-256 of the rows that it was made with and of the file's own values."""
     values = finite({**pick.to_json(), "data_sha256": data_sha256})
     write_json(path, {**values, "sha256": digest(values)})
 
 
 def read_pick(path: Path, data_sha256: str) -> RatePick:
-    """A pick from its file, of the same rows, or one error."""
+    """The pick in a file, or one error if it is damaged or was made with other rows."""
     made_with = data_sha256
     try:
         values = read_json(path)
-        if "sha256" in values:  # a pick from before has none
+        if "sha256" in values:  # files of older versions have none
             if values.pop("sha256") != digest(values):
                 raise CheckpointError("its SHA-256 is not the one that was recorded")
             made_with = values.pop("data_sha256")
@@ -78,7 +78,7 @@ def read_pick(path: Path, data_sha256: str) -> RatePick:
 
 
 def choose_rate(setting: Setting, start: Start) -> RatePick:
-    """Candidates at every rate on a sample of the training rows; other training rows choose."""
+    """Train candidates at several rates on part of the training rows; other training rows vote for one of them."""
     if not setting.method.drops_rows:
         return no_pick()
     train, seed = setting.data.train, setting.run.seed
@@ -91,7 +91,7 @@ def choose_rate(setting: Setting, start: Start) -> RatePick:
 
 
 def on_rows(setting: Setting, rows: Tensor) -> Setting:
-    """The same run on some of its training rows, and on two of them in the place of the test rows: nobody looks."""
+    """The same run on some of its training rows; two of them stand in for the test rows, whose scores go unused."""
     train = setting.data.train
     some = Rows(train.inputs[rows], train.targets[rows])
     data = replace(setting.data, train=some, test=Rows(some.inputs[:2], some.targets[:2]))
@@ -101,7 +101,7 @@ def on_rows(setting: Setting, rows: Tensor) -> Setting:
 
 
 class Runner:
-    """A candidate on one part of the rows: the run at one rate, on those that do not vote."""
+    """A candidate: the run at one drop rate, trained on the rows that do not vote. ``inputs`` are those that do."""
 
     def __init__(self, trainer: Trainer, inputs: Tensor) -> None:
         self.trainer, self.inputs = trainer, inputs

@@ -1,4 +1,4 @@
-"""A run as the command that trains it."""
+"""The command line that trains a given run."""
 
 from __future__ import annotations
 

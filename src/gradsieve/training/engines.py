@@ -1,7 +1,7 @@
-"""How the steps of an epoch reach the device: one by one from Python, or each as one captured graph.
+"""How the steps of an epoch are launched on the device: one by one from Python, or each as one captured CUDA graph.
 
-Both compute the same. The captured engine draws its batches on the device, from an order and a place in it that live
-there, and has one graph for each number of rows that a step keeps: static shapes run faster than dynamic ones.
+Both compute the same. The captured engine keeps the row order and its place in it on the device and draws its batches
+there. It captures one graph for each number of rows that a step keeps: static shapes run faster than dynamic ones.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
 from gradsieve.training.update import update
 
-# So many steps are taken to pay back their compiling: half a minute to make a program of cnn9 on an H200, for a
-# millisecond a step or so (docs/performance.md); where other runs share it through torch's cache, a quarter of that.
-# A rule, no timing, so that a resumed run decides the same.
+# Steps after which compiling them has paid off: it takes half a minute for cnn9 on an H200 and saves about a
+# millisecond a step (docs/performance.md); a quarter of that where other runs share the program through torch's cache.
+# A fixed number instead of a measurement, so that a resumed run decides the same.
 STEPS_TO_PAY_BACK = {"auto": 40_000, "shared": 10_000}
 OVER_RANKS = "how many rows of its own a rank keeps is for all ranks to decide, in every step anew"
 
 
 class CaptureError(GradsieveError):
-    """A step that was to be one graph, and is not."""
+    """A step that could not be captured as a CUDA graph."""
 
 
 class PlainEngine:
-    """Step by step, as Python goes."""
+    """Launches every operation of a step from Python."""
 
     name = "plain"
 
@@ -49,18 +49,18 @@ class PlainEngine:
         self.setting, self.run, self.method, self.state, self.feed = setting, setting.run, setting.method, state, feed
         self.is_corrupted = setting.is_corrupted.to(setting.device)
         self.programs = Programs()
-        self.steps_at: Counter[int] = Counter()  # how many steps of the run keep that many rows
+        self.steps_at: Counter[int] = Counter()  # for a number of kept rows, how many steps of the run keep that many
         for rate in setting.rates:
             self.steps_at[self.kept(rate)] += setting.steps_an_epoch if self.run.schedule_unit == "epoch" else 1
 
     def steps(self, order: Tensor) -> Iterator[None]:
-        """Those steps of an epoch over ``order`` that the state has not done yet."""
+        """Take the steps of an epoch over ``order`` that are left to do."""
         for batch in self.feed.batches(order, self.run.batch_size, self.state.step):
             self.step(batch, self.rate())
             yield
 
     def step(self, batch: Batch, rate: float) -> None:
-        """Look, choose, update, and enter it in the books."""
+        """Select rows, update the networks, and record both in ledger and tally."""
         state, compiles = self.state, self.compiles(rate)
         step = partial(compiled_step, self.programs, self.method) if compiles else None
         selections = update(self.method, state.networks, state.optimizers, batch.inputs, batch.targets, rate, step)
@@ -75,22 +75,22 @@ class PlainEngine:
         return self.setting.drop_rate(self.state.epoch, self.state.step)
 
     def kept(self, rate: float) -> int:
-        """How many rows of a batch stay: what the shapes of a step depend on."""
+        """How many rows of a batch are kept, on which the shapes of a step depend."""
         return keep_count(rate, min(self.run.batch_size, len(self.feed)))
 
     def compiles(self, rate: float) -> bool:
-        """Whether steps at this rate are compiled: where that is asked for, or pays back within the run."""
+        """Whether steps at this rate are compiled: on request, or (captured engine) where it pays off in the run."""
         return self.run.compile == "on"
 
 
 class CapturedEngine(PlainEngine):
-    """Each step a replay of the graph for its number of kept rows."""
+    """Replays, for each step, the graph for its number of kept rows."""
 
     name = "captured"
 
     def __init__(self, setting: Setting, state: State, feed: Feed) -> None:
         super().__init__(setting, state, feed)
-        # A capture tries its step a few times, at the end of an epoch beyond the last row.
+        # A capture runs its step a few times to warm up. Late in an epoch that would read beyond the last row.
         length = len(feed) + WARM_STEPS * self.run.batch_size
         self.order = torch.arange(length, device=setting.device) % len(feed)
         self.place = torch.zeros((), dtype=torch.int64, device=setting.device)
@@ -114,7 +114,7 @@ class CapturedEngine(PlainEngine):
             except RuntimeError as error:
                 raise CaptureError(f"the step cannot be captured ({str(error).splitlines()[0]})") from error
             finally:
-                for network in self.state.networks:  # gradients live in a graph's memory
+                for network in self.state.networks:  # their gradients lie in the graph's memory pool
                     network.zero_grad()
         return self.graphs[key]
 
@@ -125,7 +125,7 @@ class CapturedEngine(PlainEngine):
         self.step(Batch(*take(self.order, self.place, self.feed.inputs, self.feed.targets)), rate)
 
     def changing(self) -> dict[str, Tensor]:
-        """All that a step changes, random numbers aside."""
+        """All tensors that a step changes, apart from the states of random generators."""
         tensors = {name: tensor for name, tensor in self.state.tensors().items() if not name.startswith("rng.")}
         return tensors | {"place": self.place}
 
@@ -137,7 +137,10 @@ class CapturedEngine(PlainEngine):
 def enter(
     ledger: Sequence[Tensor], tally: Sequence[Tensor], batch: Sequence[Tensor], selections: Sequence[Sequence[Any]]
 ) -> None:
-    """Enter a step in the books: their columns, the batch's rows, targets and truth, what each network made of it."""
+    """Record a step in the columns of ledger and tally.
+
+    ``batch`` is (rows, targets, is_corrupted); ``selections`` holds the fields of each network's Selection.
+    """
     rows, targets, is_corrupted = batch
     judged = [Selection(*selection) for selection in selections]
     for selection in judged:
@@ -146,7 +149,7 @@ def enter(
 
 
 def make_engine(setting: Setting, state: State, feed: Feed) -> tuple[PlainEngine, str]:
-    """The engine that a run asks for or that suits it best, and the obstacle to a faster one, in words."""
+    """The engine that a run asks for or that suits it best, and why there is no faster one (may be empty)."""
     obstacle = obstacle_to_capture(setting, feed.resident)
     if setting.run.engine == "plain" or obstacle:
         return PlainEngine(setting, state, feed), obstacle if setting.device.type == "cuda" else ""
@@ -154,7 +157,7 @@ def make_engine(setting: Setting, state: State, feed: Feed) -> tuple[PlainEngine
 
 
 def require_engine(setting: Setting) -> None:
-    """Refuse, before the first step, a captured or compiled step where it cannot be."""
+    """Refuse, before the first step, a captured or compiled step that is not possible."""
     obstacle = obstacle_to_capture(setting, fits(setting.data.train, setting.device))
     if setting.run.engine == "captured" and obstacle:
         raise InputError(f"{argument('engine')} is 'captured', but {obstacle}. Leave it out to take the one that fits.")
@@ -169,7 +172,7 @@ def on_host(setting: Setting) -> str:
 
 
 def obstacle_to_capture(setting: Setting, resident: bool) -> str:
-    """Why a step can't be one graph, where the data is ``resident`` on the device or not; empty where it can."""
+    """Why a step cannot be captured, with the data ``resident`` on the device or not; empty if it can."""
     if setting.device.type != "cuda":
         return f"only CUDA has graphs, and the device is {setting.device.type}"
     if ranks.world_size() > 1:

@@ -1,4 +1,4 @@
-"""The rows of an epoch, where a method chooses them once at its start: those left out are in the books all the same."""
+"""The rows of an epoch, for methods that choose them once at its start. Rows left out are recorded as dropped."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gradsieve.training.tally import Tally
 def choose_rows(
     method: Method,
     networks: Sequence[nn.Module],
-    outputs: Callable[[nn.Module, slice], Tensor],  # of a network for a part of the rows
-    rows: Tensor,  # (n,) their numbers in the set
+    outputs: Callable[[nn.Module, slice], Tensor],  # a network's outputs for a part of the rows
+    rows: Tensor,  # (n,) their indices in the training set
     targets: Tensor,  # (n, ...)
     drop_rate: float,
     ledger: Ledger,
     tally: Tally,
 ) -> Tensor | None:
-    """Those of ``rows`` that the method chooses; None where it leaves the choice to its steps.
+    """Those of ``rows`` that the method chooses; None if it leaves the choice to its steps.
 
-    The others are entered as dropped, with their scores: else a row would be known from its good epochs alone.
+    The others are recorded as dropped, with their scores: else a row's mean score would miss its worst epochs.
     """
-    own = ranks.own_part(len(rows))  # each rank looks at its part of the rows
+    own = ranks.own_part(len(rows))  # each rank scores its part of the rows
     outputs_of = cache(lambda network: outputs(network, own))
     rows, targets = rows[own], targets[own]
     chosen = method.epoch_rows(outputs_of, networks, targets, drop_rate)

@@ -1,4 +1,4 @@
-"""What networks say about rows that they are not trained on at this moment."""
+"""Predictions and test metrics of networks, outside of training steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gradsieve.ranks import gather_rows, own_part
 from gradsieve.scores.form import scoring_form
 from gradsieve.training.feed import as_float
 
-BATCH = 1000  # rows a forward; test images of CIFAR come out even
+BATCH = 1000  # rows per forward pass; divides the 10,000 test images of CIFAR evenly
 
 
 @torch.no_grad()
 def predict(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
-    """Outputs for all rows, (N, ...) float32, in eval form."""
+    """Outputs for all rows, (N, ...) float32, in eval mode."""
     with scoring_form(network, "eval"):
         chunks = [
             network(as_float(chunk.to(device), channels_last=device.type == "cuda")).float()
@@ -30,7 +30,7 @@ def predict(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
 
 
 def common_answer(task: Task, outputs: Tensor) -> NDArray[np.float64]:
-    """What networks say together by their ``outputs`` (M, N, k): their mean probabilities (N, K), or outputs (N, q)."""
+    """The mean answer of M networks with ``outputs`` (M, N, k): probabilities (N, K) of classes, or outputs (N, q)."""
     answers = outputs.softmax(-1) if task == "classification" else outputs
     return answers.double().mean(0).cpu().numpy()
 
@@ -42,6 +42,6 @@ def test_metric(task: Task, networks: Sequence[nn.Module], inputs: Tensor, targe
 
 
 def predict_together(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
-    """Outputs for all rows, of which each rank finds its part."""
+    """Outputs for all rows; each rank computes a part, and all get the whole."""
     (outputs,) = gather_rows([predict(network, inputs[own_part(len(inputs))], device)]).values
     return outputs

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and that tell when they were altered."""
+"""Files that are written atomically, and whose checksums show when they were altered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradsieve.errors import CheckpointError, RunFolderError
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
-    """Write all of it or nothing: a crash or a full disk leaves the old file as it was. Pieces follow each other."""
+    """Write all of ``content``, given whole or in pieces, or nothing: after a failure the old file is untouched."""
     try:
         with whole_file(path) as file:
             for piece in [content] if isinstance(content, bytes) else content:
@@ -34,7 +34,7 @@ def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> No
 
 @contextlib.contextmanager
 def whole_file(path: Path, mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]:
-    """A file that takes its place when all of it is on the disk; until then, what was there before stays."""
+    """A file that replaces the one at ``path`` only when all of it is on the disk."""
     part = path.with_name(path.name + ".part")
     is_text = mode == "w"
     try:
@@ -60,7 +60,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, way_out: str = "") -> Any:
-    """The value of a JSON file, or one error that names it and, where the caller knows one, a ``way_out``."""
+    """The value of a JSON file, or one error that names it, followed by the caller's ``way_out``."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -73,7 +73,7 @@ def digest(value: Any) -> str:
 
 
 def finite(value: Any) -> Any:
-    """``value`` with every number that JSON cannot hold as None."""
+    """``value`` with NaN and infinities, which JSON cannot hold, replaced by None."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, dict):
@@ -97,8 +97,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
 
 
 def tensor_pieces(tensors: dict[str, Tensor]) -> Iterable[bytes | memoryview]:
-    """The bytes that safetensors' ``save`` gives, without a copy of them all: a ledger may fill half of the memory."""
-    # Its header is the one of tensors of no rows, with shapes and places put in.
+    """The bytes that safetensors' ``save`` returns, in pieces without a copy: a ledger may fill half of the memory."""
+    # The header is that of empty tensors, with the real shapes and offsets put in.
     empty = save({name: torch.empty(0, dtype=tensor.dtype) for name, tensor in tensors.items()})
     size = int.from_bytes(empty[:8], "little")
     header, end = json.loads(empty[8 : 8 + size]), 0
@@ -113,7 +113,7 @@ def tensor_pieces(tensors: dict[str, Tensor]) -> Iterable[bytes | memoryview]:
 
 
 def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:
-    """The tensors of a file that still is what was written, or one error."""
+    """The tensors of a file with this checksum, or one error if it was altered."""
     try:
         content = path.read_bytes()
     except OSError as error:

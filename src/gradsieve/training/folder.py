@@ -1,12 +1,12 @@
 """The folder of a run.
 
 config.json          the run
-pick.json            the drop rate that the rows chose, where the run asks them (drop_rate="auto")
+pick.json            the drop rate that was chosen, for a run with drop_rate="auto"
 metrics.jsonl        one line an epoch
 result.json          written last: a folder that has it is finished
 weights.safetensors  the networks, with their SHA-256 in result.json
 ledger.safetensors   what happened to each row
-state/               the last two resumable states while the run is not finished, with their SHA-256
+state/               while the run is not finished: its last two resumable states, with their SHA-256
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from gradsieve.training.sources import changed_code
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: there, two processes in one folder are not noticed
+except ImportError:  # Windows has no fcntl: two processes in one folder are not detected there
     fcntl = None
 
 RESULT_KEYS = {"metric", "last", "last10_mean", "purity", "run", "weights_sha256", "ledger_sha256"}
-# All that a run leaves which was killed before it had written its config.json: as good as empty.
+# What a run leaves if it is killed before its config.json is written. A folder with no more than this counts as empty.
 BARE = {"state", "state/lock", "config.json.part"}
-KEPT_STATES = 2  # the newest may be damaged: the one before it stays usable
+KEPT_STATES = 2  # should the newest be damaged, the one before it can be used
 
 
 @dataclass
 class RunFolder:
-    """A folder that belongs to one run, and to one process while that works on it."""
+    """The folder of one run, locked by the process that works on it."""
 
     path: Path
     run: Run
@@ -60,7 +60,7 @@ class RunFolder:
         return result
 
     def create(self) -> None:
-        """Make the folder and take it: two processes must not write into one run."""
+        """Make the folder and lock it: two processes must not write into one run."""
         try:
             (self.path / "state").mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / "state" / "lock", "w")  # noqa: SIM115  # held until release()
@@ -72,9 +72,9 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} cannot be made or written to ({error.strerror}). {elsewhere()}"
             ) from error
-        check_same(self.path, self.run)  # another process may have been here since we looked
+        check_same(self.path, self.run)  # another process may have written here since open_folder() checked
         write_json(self.path / "config.json", self.run.to_json())
-        for part in (self.path / "state").glob("*.part"):  # what a kill inside a save left
+        for part in (self.path / "state").glob("*.part"):  # left by a process killed while saving
             part.unlink()
 
     def release(self) -> None:
@@ -87,11 +87,11 @@ class RunFolder:
         write_whole(self.path / "metrics.jsonl", "".join(lines).encode())
 
     def save_state(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Keep a state to go on from, the newest."""
-        # The meta data travels as a tensor, so that one checksum covers everything.
+        """Save a state to resume from, as the newest."""
+        # The metadata is stored as a tensor, so that one checksum covers everything.
         text = json.dumps({"run": self.run.to_json(), **meta}).encode()
         tensors = {**tensors, "meta": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
-        # A name that is not on the list: whoever is killed before the new list is there finds the old states sound.
+        # A new file name: if the process is killed before the manifest is written, the listed states are still sound.
         manifest = self.path / "state" / "manifest.json"
         listed = re.findall(r"state-(\d+)", manifest.read_text()) if manifest.exists() else []
         name = f"state-{max(map(int, listed), default=0) + 1:09d}.safetensors"
@@ -103,7 +103,7 @@ class RunFolder:
                 old.unlink()
 
     def states(self) -> list[dict[str, str]]:
-        """The states on record that are still there, newest last."""
+        """The states in the manifest whose files still exist, newest last."""
         manifest = self.path / "state" / "manifest.json"
         if not manifest.exists():
             return []
@@ -117,7 +117,7 @@ class RunFolder:
             ) from error
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest state, None where there is none yet, or one error that says how to go on."""
+        """The newest state, None if there is none yet, or one error that says how to go on."""
         states = self.states()
         if not states:
             return None
@@ -137,7 +137,7 @@ class RunFolder:
         return tensors, meta
 
     def finish(self, result: dict[str, Any], weights: dict[str, Tensor], ledger: dict[str, Tensor]) -> dict[str, Any]:
-        """Write what remains of a run; the states are not needed any more."""
+        """Write a finished run's results and delete its states, which are not needed any more."""
         sums = {
             "weights_sha256": write_tensors(self.path / "weights.safetensors", weights),
             "ledger_sha256": write_tensors(self.path / "ledger.safetensors", ledger),
@@ -148,7 +148,7 @@ class RunFolder:
         return result
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights of a finished run, if they are still what was written."""
+        """The weights of a finished run, checked against their SHA-256."""
         return read_tensors(self.path / "weights.safetensors", self.result()["weights_sha256"])
 
     def ledger(self) -> dict[str, Tensor]:
@@ -156,7 +156,7 @@ class RunFolder:
         return read_tensors(self.path / "ledger.safetensors", self.result()["ledger_sha256"])
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record an epoch."""
+        """One record per epoch."""
         path = self.path / "metrics.jsonl"
         try:
             return [json.loads(line) for line in path.read_text().splitlines()]
@@ -165,7 +165,7 @@ class RunFolder:
 
 
 def open_folder(path: Path, run: Run, resume: bool) -> RunFolder:
-    """The folder for a run. Nothing is written yet, and nothing that is there will be lost."""
+    """The folder for a run, refused if it holds anything else. Nothing is written yet."""
     folder = RunFolder(path, run)
     try:
         if path.exists() and not path.is_dir():
@@ -196,7 +196,7 @@ def check_same(path: Path, run: Run) -> None:
 
 
 def require_same(path: Path, kind: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Refuse a folder of other settings, or of other code of a user's own parts (``sources``)."""
+    """Refuse a folder made with other settings, or with other code of a user's own parts (``sources``)."""
     code = changed_code(theirs.get("sources"), ours.get("sources", {}))
     theirs, ours = ({name: each[name] for name in each if name != "sources"} for each in (theirs, ours))
     if theirs != ours:
@@ -208,7 +208,7 @@ def require_same(path: Path, kind: str, theirs: Mapping[str, Any], ours: Mapping
 
 
 def read_folder(path: Path) -> RunFolder:
-    """The folder of a run that was made before."""
+    """The existing folder of a run."""
     config = Path(path) / "config.json"
     if not config.exists():
         raise RunFolderError(f"{path} is not a run folder: it has no config.json.")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, answered between two steps, where a state can be saved."""
+"""Ctrl-C and SIGTERM, handled between two steps, where a state can be saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Whether somebody asked to stop; as the handler of signals, it is who is asked."""
+    """A signal handler that remembers whether a signal came; a second one interrupts at once."""
 
     made = False
 
@@ -26,9 +26,9 @@ class StopRequest:
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Notice a first signal, for the loop to act on; a second one interrupts at once.
+    """Note a first signal, for the loop to act on; a second one interrupts at once.
 
-    Within another one it is the same: what is asked between two loops, the next one answers.
+    Nested uses share the outermost request: a signal that comes between two inner loops stops the next one.
     """
     if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
         yield StopRequest()

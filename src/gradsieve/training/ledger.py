@@ -1,4 +1,4 @@
-"""What happened to each row over a whole run, in 16 bytes a row."""
+"""What happened to each row over a whole run, in 16 bytes per row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass
 class Ledger:
-    """Per row: how often it was judged, dropped and scored, and the sum of its scores."""
+    """Per row: how often it was judged (kept or dropped), dropped and scored, and the sum of its scores."""
 
     judged: Tensor  # (N,) int32; two networks judge a row twice
     dropped: Tensor  # (N,) int32
@@ -24,13 +24,13 @@ class Ledger:
         return cls(judged, judged.clone(), judged.clone(), torch.zeros(rows, dtype=torch.float32, device=device))
 
     def record(self, rows: Tensor, scores: Tensor | None, kept: Tensor) -> None:
-        """Enter one network's judgement of a batch: its rows' numbers in the set, scores, and kept positions."""
+        """Enter one network's judgement of a batch: its ``rows`` in the set, their scores, and the kept positions."""
         once = torch.ones(len(rows), dtype=torch.int32, device=rows.device)
         self.enter(rows, scores, once, once.index_fill(0, kept, 0))
 
     def enter(self, rows: Tensor, scores: Tensor | None, judged: Tensor, dropped: Tensor) -> None:
         """Add up, for each of ``rows``, how often it was judged and dropped, and its score (0 where not judged)."""
-        # A batch holds a row once, so that every sum has one order, on a GPU too; weighted rows may be there twice.
+        # A batch holds a row once, so index_add_ is deterministic on a GPU too; only with row weights may it repeat.
         self.judged.index_add_(0, rows, judged)
         self.dropped.index_add_(0, rows, dropped)
         if scores is not None:
@@ -38,17 +38,17 @@ class Ledger:
             self.score_sum.index_add_(0, rows, scores.float().nan_to_num(nan=torch.inf, posinf=torch.inf))
 
     def record_absent(self, rows: Tensor, scores: Tensor | None) -> None:
-        """Enter rows that a whole epoch left out, with the scores that they were left out for."""
+        """Enter rows that an epoch left out as a whole, with their scores."""
         self.record(rows, scores, kept=rows[:0])
 
     @property
     def mean_score(self) -> Tensor:
-        """The mean score of each row; NaN for one that was never scored, of which nothing is known."""
+        """The mean score of each row; NaN if it was never scored."""
         return self.score_sum / self.scored
 
     @property
     def drop_share(self) -> Tensor:
-        """How much of the time each row was dropped; NaN for one that was never judged."""
+        """The share of its judgements in which each row was dropped; NaN if it was never judged."""
         return self.dropped / self.judged
 
     def cpu(self) -> Ledger:

@@ -1,4 +1,4 @@
-"""The training loop: epochs, tests, states. It knows no method by name."""
+"""The training loop: epochs, tests, saved states. Nothing in it depends on a particular method."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from gradsieve.training.shared_folder import SharedFolder, open_shared
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
 
-PATIENCE = 3  # epochs that a class may be forsaken for: at the beginning it often comes back
+PATIENCE = 3  # epochs in a row with a forsaken class before a warning: early in a run it often comes back
 
 
 def train(
@@ -63,13 +63,13 @@ def train(
     bounds: bool = False,
     show: bool = False,
 ) -> Result:
-    """Train, test after every epoch, and write the folder ``out`` (nothing where it is None).
+    """Train, test after every epoch, and write the folder ``out`` (nothing if it is None).
 
-    What comes back has the figures of the test rows, the record of every epoch, the weights, and the ledger of how
-    every row fared.
-    ``resume`` goes on from where the folder stands, or starts it. A state is saved every ``save_every`` seconds
-    and on Ctrl-C; killed and resumed, a run ends with the same bits. ``bounds`` measures, once an epoch, the error
-    of the gradient beside the paper's bound on it. Under ``torch.distributed`` the ranks share every batch, and the
+    The result has the figures on the test rows, a record of every epoch, the weights, and the ledger, which counts how
+    often each row was dropped.
+    ``resume`` goes on from the folder's last state, or starts a new run. A state is saved every ``save_every`` seconds
+    and on Ctrl-C; a run that is killed and resumed ends with the same bits. ``bounds`` measures, once an epoch, the
+    gradient's error beside the paper's bound on it. Under ``torch.distributed`` the ranks share every batch, and the
     first one writes.
     """
     check_seconds(argument("save_every"), save_every)
@@ -90,7 +90,7 @@ def train(
             if folder.finished:  # by another process, while this one loaded the data
                 return read_result(folder)
         with (
-            stop_request(),  # of the candidates for a rate, too, and between them
+            stop_request(),  # here and not only in Trainer.train(): choosing a rate trains several candidates
             reproducible(run.seed, setting.device),
             make_progress(show and ranks.is_first(), run_label(run), run.epochs) as progress,
         ):
@@ -108,7 +108,7 @@ def train(
                 state.restore(of_this_rank(tensors, stream), meta)
             probe = Probe.of(setting) if bounds else None
             trainer = Trainer(setting, state, folder, progress, probe, save_every)
-            trainer.clock = began  # choosing a rate is work on the run
+            trainer.clock = began  # the time to choose a rate counts as time of the run
             trainer.train()
         return finish(replace(setting, run=run), state, folder, {**trainer.manner(), **picked})
     finally:
@@ -117,10 +117,10 @@ def train(
 
 
 def ready_networks(setting: Setting) -> list[nn.Module]:
-    """The networks, after each has shown that it can be trained."""
+    """The networks, after checks that each can be trained."""
     networks = setting.make_networks()
     for network in networks:
-        with ranks.alone():  # one row, or a batch that is not there: nothing to share
+        with ranks.alone():  # trial passes of one row: nothing for ranks to share
             require_outputs(setting, network)
             require_statistics(setting, network)
         if ranks.world_size() > 1:
@@ -130,9 +130,9 @@ def ready_networks(setting: Setting) -> list[nn.Module]:
 
 
 def start(setting: Setting) -> State:
-    """The state at the beginning."""
+    """The state before the first step."""
     require_engine(setting)
-    with one_at_a_time:  # rows that are tried leave the random numbers as they were: of another thread, too
+    with one_at_a_time:  # trial passes restore torch's random state, which other threads share
         networks = ready_networks(setting)
     classes = setting.data.outputs if setting.data.task == "classification" else 0
     return State(
@@ -146,19 +146,19 @@ def start(setting: Setting) -> State:
 
 
 def candidate(setting: Setting) -> Trainer:
-    """A run of which nothing is shown or written."""
+    """A run to choose a rate by: it shows and writes nothing."""
     return Trainer(setting, start(setting), None, Progress(), None, math.inf, warns=False)
 
 
 def is_time_to_warn(history: list[dict[str, Any]]) -> bool:
-    """Whether a class was forsaken for ``PATIENCE`` epochs on end now, and never before: once is enough."""
+    """Whether a class was forsaken in each of the last ``PATIENCE`` epochs, for the first time in this run."""
     forsaken = "".join("x" if record.get("forsaken") else "." for record in history)
     too_long = PATIENCE * "x"
     return forsaken.endswith(too_long) and too_long not in forsaken[:-1]
 
 
 class Trainer:
-    """A run at work: state on the one side, folder, display and probe on the other."""
+    """Trains a run: moves its state on, and keeps its folder, display and probe up to date."""
 
     def __init__(
         self,
@@ -181,10 +181,10 @@ class Trainer:
         self.test_inputs = setting.data.test.inputs
         self.test_targets = setting.data.test.targets.to(setting.device)
         self.clock = self.saved_at = self.begun_at = time.monotonic()
-        self.waited_for_device = 0.0  # at the ends of the epochs
+        self.waited_for_device = 0.0  # seconds, at the ends of epochs
         self.agree = Agreement(save_every)
-        self.order = torch.arange(0)  # of this epoch
-        self.merged = 0  # steps of it that the ledger of every rank knows
+        self.order = torch.arange(0)  # the order of this epoch's rows
+        self.merged = 0  # steps of this epoch that are in the ledgers of all ranks
 
     def train(self, until: int | None = None) -> None:
         """All epochs that are left, or those up to ``until``."""
@@ -198,12 +198,12 @@ class Trainer:
                         raise Interrupted(f"stopped in epoch {self.state.epoch} after step {self.state.step}")
                 self.end_epoch()
             (stops,) = ranks.largest([stop.made])
-            if stops:  # since the last step that asked; whoever trains many runs must know
+            if stops:  # a signal after the last step that checked: callers that train many runs must stop as well
                 self.save()
                 raise Interrupted(f"stopped after epoch {self.state.epoch - 1}")
 
     def steps(self) -> Iterator[None]:
-        """The steps of this epoch that are left."""
+        """Take the steps of this epoch that are left."""
         state, epoch = self.state, self.state.epoch
         for optimizer in state.optimizers:
             set_learning_rate(optimizer, self.setting.learning_rate(epoch))
@@ -214,7 +214,7 @@ class Trainer:
             yield
 
     def engine_steps(self, order: Tensor) -> Iterator[None]:
-        """The engine's steps over ``order``; where a graph can't be had after all, one by one."""
+        """The engine's steps over ``order``; where a step cannot be captured after all, one by one."""
         try:
             yield from self.engine.steps(order)
         except CaptureError as error:
@@ -229,7 +229,7 @@ class Trainer:
         return self.run.epochs * self.setting.steps_an_epoch
 
     def epoch_rows(self) -> Tensor:
-        """The rows of this epoch: all of them, unless the method chose some at its start."""
+        """The rows of this epoch: all of them, unless the method chooses some at its start."""
         state, everything = self.state, torch.arange(len(self.feed), device=self.setting.device)
         if state.step == 0:
             state.epoch_rows = choose_rows(
@@ -245,7 +245,7 @@ class Trainer:
         return everything if state.epoch_rows is None else state.epoch_rows
 
     def end_epoch(self) -> None:
-        """Test, write the record, and turn to the next epoch."""
+        """Test, write the record, and move on to the next epoch."""
         state, ready_at = self.state, time.monotonic()
         self.merge_ledger()
         tally = summed(state.tally)
@@ -267,7 +267,7 @@ class Trainer:
             **figures,
         }
         if self.probe is not None:
-            with ranks.alone():  # all ranks look at the same rows
+            with ranks.alone():  # all ranks measure the same rows
                 record["gradient_error"] = self.probe.measure(state.networks[0])
         forsaken = tally.forsaken() if self.method.drops_rows else ""
         if forsaken:
@@ -280,39 +280,39 @@ class Trainer:
             self.folder.write_metrics(state.history)
         self.progress.epoch(record)
         if self.warns and is_time_to_warn(state.history):
-            warnings.warn(f"In epoch {record['epoch']}, {forsaken}", UserWarning, stacklevel=4)  # of who called train()
+            warnings.warn(f"In epoch {record['epoch']}, {forsaken}", UserWarning, stacklevel=4)  # the caller of train()
 
     def manner(self) -> dict[str, Any]:
-        """How the steps ran: the precision, the engine, what it compiled, and what it was bound by."""
+        """How the steps ran: precision, engine, seconds of compiling, and what bounded the speed."""
         precision = real_precision(self.state.networks[0], self.setting.device, self.run.precision)
         compiled = {"compile_seconds": self.engine.programs.seconds} if self.engine.programs.made else {}
         manner = {"precision": precision, "engine": self.engine.name, **compiled, "bound": self.bound()}
         return {**manner, "ranks": ranks_of(self.setting, self.state)} if ranks.world_size() > 1 else manner
 
     def bound(self) -> str:
-        """What the steps waited for: data, the launches of the host, or the computation itself."""
+        """What bounded the speed of the steps: data, kernel launches by the host, or the computation itself."""
         whole = time.monotonic() - self.begun_at
         if self.feed.waited > whole / 2:
             return "data"
-        # A host that is never ahead of its device is what the device waits for.
+        # If the host hardly ever waits for the device, the device waits for the host.
         return "launch" if self.setting.device.type == "cuda" and self.waited_for_device < whole / 20 else "compute"
 
     def elapsed(self) -> float:
-        """Seconds of work on this run, those before a resume included."""
+        """Seconds of work on this run, including those before a resume."""
         now = time.monotonic()
         self.state.seconds += now - self.clock
         self.clock = now
         return self.state.seconds
 
     def merge_ledger(self) -> None:
-        """Let every rank know what the others entered since the last time."""
+        """Bring the ledgers of all ranks up to date with what the others entered since the last merge."""
         size, steps = min(self.run.batch_size, len(self.order)), range(self.merged, self.state.step)
         if ranks.world_size() > 1:
             merge(self.state.ledger, judges(self.order, size, steps, len(self.feed), ranks.world_size()))
         self.merged = self.state.step
 
     def save(self) -> None:
-        """Keep where the run stands, unless the folder has that already."""
+        """Save the state, unless the folder has it already."""
         if self.folder is not None and not self.state.is_kept:
             self.elapsed()
             self.merge_ledger()

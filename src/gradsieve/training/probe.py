@@ -1,4 +1,4 @@
-"""The paper's bound, watched during a run: the error of the gradient on some fixed rows beside what limits it."""
+"""The paper's bound during a run: the error of the gradient on some fixed rows, beside the bound on it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gradsieve.training.feed import as_float
 from gradsieve.training.run import most_dropped
 from gradsieve.training.setting import Setting
 
-ROWS = 64  # the Jacobian of every row is looked at: few rows, the same in every epoch
+ROWS = 64  # few, because the Jacobian of every row is computed; the same in every epoch
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Rows of which at most the corruption rate is corrupted, with both their targets."""
+    """Training rows with their clean and given targets; the share of corrupted ones is at most the corruption rate."""
 
     method: Method
     drop_rate: float
@@ -31,7 +31,7 @@ class Probe:
 
     @classmethod
     def of(cls, setting: Setting) -> Probe:
-        """A probe of a run's training rows."""
+        """A probe drawn from a run's training rows."""
         run = setting.run
         rows = probe_rows(setting.is_corrupted, ROWS, run.rate, seeds.generator(run.seed, "probe"))
         train, device = setting.data.train, setting.device
@@ -45,9 +45,9 @@ class Probe:
         )
 
     def measure(self, network: nn.Module) -> dict[str, Any]:
-        """What the method would keep of the probe at its full rate, and how far that bends the mean gradient."""
+        """The error of the mean gradient over the rows that the method would keep at its full drop rate."""
         device = self.inputs.device
-        # Dropout while scoring must not draw from the run's own stream: watching a run leaves its bits alone.
+        # Dropout while scoring must not draw from the run's random stream: with or without a probe, same bits.
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             scores = self.method.look(network, self.inputs, self.targets).scores
         kept = self.method.select(scores, self.targets, self.drop_rate)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Progress:
-    """Silent: what a library does unless asked."""
+    """Shows nothing, the default."""
 
     def __enter__(self) -> Progress:
         return self
@@ -28,7 +28,7 @@ class Progress:
 
 
 class Lines(Progress):
-    """A line now and then, for logs."""
+    """Plain lines for logs, at most one in ``every`` seconds."""
 
     def __init__(self, label: str, epochs: int, every: float = 5.0) -> None:
         self.label, self.epochs, self.every = label, epochs, every

@@ -1,7 +1,7 @@
-"""The books of a run over several ranks: each rank enters its own rows, and together they are what one rank has.
+"""Ledger and tally of a run over several ranks: each rank records its own rows; merged, they equal those of one rank.
 
-A row is judged once an epoch, by one rank, so that the merged ledger has every row from who judged it: no sum is
-rounded anew. Counts and random streams stay each rank's own, and a saved state holds those of all.
+A row is judged once an epoch, by one rank. The merged ledger copies each row from that rank: no sum is rounded anew.
+Tallies and random streams differ between ranks, and a saved state holds those of all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gradsieve.training.ledger import Ledger
 from gradsieve.training.state import under
 from gradsieve.training.tally import Tally
 
-OWN = ("tally.", "rng.")  # of a state: what each rank has of its own
+OWN = ("tally.", "rng.")  # prefixes of the tensors in a state that differ between ranks
 
 
 def judges(order: Tensor, batch_size: int, steps: range, rows: int, world: int) -> Tensor:
@@ -28,7 +28,7 @@ def judges(order: Tensor, batch_size: int, steps: range, rows: int, world: int) 
 
 
 def merge(ledger: Ledger, judge: Tensor) -> None:
-    """Let every rank have each row's entry as its judge has it."""
+    """Copy each row's entry from the rank that judged it to all ranks."""
     for column in ledger.tensors().values():
         column.copy_(ranks.sum_over_ranks(column.where(judge == ranks.rank(), 0)))
 
@@ -39,13 +39,13 @@ def summed(tally: Tally) -> Tally:
 
 
 def add_up(tallies: list[Tally]) -> Tally:
-    """The tally of a whole step from those of its parts. They took the same steps."""
+    """One tally from those of all ranks, which took the same steps."""
     columns = {name: torch.stack([each.tensors()[name] for each in tallies]).sum(0) for name in tallies[0].tensors()}
     return Tally(**{**columns, "steps": tallies[0].steps})
 
 
 def of_all_ranks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A state to save: the first rank's, and beside it what the others have of their own."""
+    """A state to save: the first rank's tensors, and those of the others that differ, as ``rankN.NAME``."""
     own = ranks.gather_tensors({name: tensor for name, tensor in tensors.items() if name.startswith(OWN)})
     others = {
         f"rank{number}.{name}": tensor for number, each in enumerate(own[1:], start=1) for name, tensor in each.items()
@@ -54,8 +54,8 @@ def of_all_ranks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def of_this_rank(tensors: dict[str, Tensor], stream: tuple[int | str, ...]) -> dict[str, Tensor]:
-    """A rank's state from a saved one. In another world the first rank takes over all counts, and the others begin
-    random streams of their own, named ``stream``."""
+    """This rank's state from a saved one. If the number of ranks has changed, the first rank takes over all counts, and
+    the others start new random streams, seeded by ``stream``."""
     shared = {name: tensor for name, tensor in tensors.items() if not name.startswith("rank")}
     world = 1 + sum(name.startswith("rank") and name.endswith(".rng.cpu") for name in tensors)
     rank = ranks.rank()
@@ -70,6 +70,6 @@ def of_this_rank(tensors: dict[str, Tensor], stream: tuple[int | str, ...]) -> d
 
 
 def fresh_stream(stream: tuple[int | str, ...]) -> dict[str, Tensor]:
-    """The state of a rank's random numbers at the start of a stream."""
+    """The random state of this rank at the start of ``stream``."""
     seed, *path = stream
     return {"rng.cpu": seeds.generator(int(seed), *path, ranks.rank()).get_state()}

@@ -1,4 +1,4 @@
-"""Before the first step of a run over several ranks: are they alike, who takes what, and which rate do they drop."""
+"""Before the first step of a run over several ranks: checks that they match, shares of a batch, the drop rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradsieve.training.versions import versions
 
 
 def require_same_run(run: Run, out: Any, bounds: bool) -> None:
-    """Refuse ranks with other settings, software or code: they would wait for each other, or train apart."""
+    """Refuse ranks that differ in settings, software or code: they would deadlock, or train different networks."""
     if ranks.world_size() == 1:
         return
     ranks.require_alike("settings", {**run.to_json(), "writes a folder": out is not None, "bounds": bounds})
@@ -33,7 +33,7 @@ def require_same_run(run: Run, out: Any, bounds: bool) -> None:
 
 
 def source_sha256() -> str:
-    """Of the package that is running here."""
+    """The SHA-256 of the code of the running package, shortened."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -54,7 +54,7 @@ def ranks_of(setting: Setting, state: State) -> dict[str, Any]:
 
 
 def shares_in_words(setting: Setting, state: State) -> str:
-    """The same, for people."""
+    """`ranks_of` in words."""
     shared = ranks_of(setting, state)
     rows = shared["rows_of_a_batch"]
     norm = f"; BatchNorm {shared['batchnorm']}" if shared["batchnorm"] else ""
@@ -65,7 +65,7 @@ def shares_in_words(setting: Setting, state: State) -> str:
 
 
 def settle_together(setting: Setting, start: Start, path: Path | None, note: Callable[[str], None]) -> RatePick:
-    """One drop rate for all ranks: that of the first rank's folder, or what candidates of all ranks together say."""
+    """One drop rate for all ranks: that in the first rank's folder, or a new pick that all ranks train for together."""
     file = None if path is None else path / PICK
     is_there = file is not None and file.exists()
     known = ranks.agreed(lambda: read_pick(file, fingerprint(setting.data.train)) if file and is_there else None)

@@ -1,4 +1,4 @@
-"""The same random numbers and the same algorithms, every time."""
+"""Reproducible runs: fixed random numbers, and algorithms that are deterministic."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ one_at_a_time = threading.RLock()  # torch has one default generator for all thr
 
 @contextmanager
 def reproducible(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers from the seed, algorithms that repeat, and the caller's generators left as they were.
+    """Seed torch's generators, use deterministic algorithms, and restore the caller's random state at the end.
 
-    Each rank has a stream of its own: dropout must not hide the same units of different rows. Of several threads the
-    others wait.
+    Each rank has its own stream: dropout must not hide the same units for the rows of every rank. Other threads that
+    ask for this wait.
     """
     stream = seeds.derive(seed, "dropout", *([ranks.rank()] if ranks.rank() else []))
     with one_at_a_time, single_precision(), ExitStack() as stack:
         is_cuda = device.type == "cuda"
-        if is_cuda:  # of several GPUs, make the run's own the one whose generator is meant
+        if is_cuda:  # of several GPUs, seed the generator of the run's own
             stack.enter_context(torch.cuda.device(device))
         stack.enter_context(torch.random.fork_rng(devices=[torch.cuda.current_device()] if is_cuda else []))
         stack.enter_context(algorithms_that_repeat())
@@ -35,7 +35,7 @@ def reproducible(seed: int, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def algorithms_that_repeat() -> Iterator[None]:
-    """Of cuDNN's settings these two alone: whether it is used, and how exact it is, is the caller's choice."""
+    """Set cuDNN to be deterministic. Its other settings (whether it is used, TF32) stay as the caller chose them."""
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.deterministic
     cudnn.benchmark, cudnn.deterministic = False, True
@@ -47,7 +47,7 @@ def algorithms_that_repeat() -> Iterator[None]:
 
 @contextmanager
 def drawn_from(seed: int, number: int) -> Iterator[None]:
-    """The first weights of a network from a stream of its own, and the caller's random numbers left as they were."""
+    """Draw the initial weights of network ``number`` from their own stream; the caller's random state is restored."""
     with one_at_a_time, single_precision(), torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed: it would reset the caller's generators on every GPU as well.
         torch.default_generator.manual_seed(seeds.derive(seed, "weights", number))
@@ -56,7 +56,7 @@ def drawn_from(seed: int, number: int) -> Iterator[None]:
 
 @contextmanager
 def single_precision() -> Iterator[None]:
-    """Rows come as 32 bit floats: new tensors, weights among them, do, too, whatever torch's default is."""
+    """Make new tensors, such as weights, float32 like the rows, whatever torch's default dtype is."""
     before = torch.get_default_dtype()
     if before == torch.float32:
         yield

@@ -1,4 +1,4 @@
-"""What a run gave, from its last state or from its folder."""
+"""The result of a run, from its last state or from its folder."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from gradsieve.training.sources import changed_code
 from gradsieve.training.state import State, load_weights
 from gradsieve.training.versions import versions
 
-FILE_SUMS = ("figures_sha256", "weights_sha256", "ledger_sha256")
+FILE_SUMS = ("figures_sha256", "weights_sha256", "ledger_sha256")  # of result.json; themselves not part of a checksum
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a run gave. ``summary`` is what result.json holds."""
+    """The result of a run. ``summary`` is the content of result.json."""
 
     summary: dict[str, Any]
-    history: list[dict[str, Any]]  # one record an epoch
+    history: list[dict[str, Any]]  # one record per epoch
     weights: dict[str, Tensor]
     ledger: Ledger
 
@@ -64,7 +64,7 @@ class Result:
         return number(self.summary["purity"])
 
     def networks(self) -> list[nn.Module]:
-        """The trained networks, in host memory and eval form; two where the method has two."""
+        """The trained networks, on the CPU and in eval mode; two if the method trains two."""
         run = Run.from_json(self.summary["run"])
         if not self.summary.keys() >= {"input_shape", "outputs"}:
             raise CheckpointError("This result was written before networks were described in it. Train the run again.")
@@ -86,7 +86,7 @@ class Result:
         return networks
 
     def __repr__(self) -> str:
-        """In a line: weights and ledger would fill pages."""
+        """One line, without the tensors."""
         run = self.summary["run"]
         figures = f"{self.metric} {self.last:.4f}, mean of the last ten epochs {self.last10_mean:.4f}"
         return f"Result({run['data']}, {run['method']}, {len(self.history)} epochs: {figures})"
@@ -98,7 +98,7 @@ class Result:
 def finish(
     setting: Setting, state: State, folder: RunFolder | SharedFolder | None, manner: Mapping[str, Any]
 ) -> Result:
-    """The result of a run that is done in some ``manner``, written where it belongs."""
+    """The result of a finished run, also written to its folder. ``manner`` says how it ran, for the summary."""
     tests = [record["test"] for record in state.history]
     last10 = tests[-10:]
     summary: dict[str, Any] = {
@@ -140,7 +140,7 @@ def read_result(folder: RunFolder | SharedFolder) -> Result:
 
 
 def require_whole(folder: Path | None, summary: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
-    """Refuse a result that is not what was written. One of before figures had a sum must at least be readable."""
+    """Refuse a result that was altered. One from an older version, without a checksum, must at least be readable."""
     found = figures_sha256(summary, history)
     if summary.get("figures_sha256", found) != found:
         raise CheckpointError(f"{folder} is damaged: the figures of its result.json or metrics.jsonl were altered.")
@@ -156,10 +156,10 @@ def require_whole(folder: Path | None, summary: Mapping[str, Any], history: list
 
 
 def require_trained_on(folder: RunFolder, rows: Rows) -> None:
-    """Refuse training rows that are not those of a result: what it says of each row would be said of another."""
+    """Refuse training rows other than those of the result: its ledger would be read for the wrong rows."""
     summary = folder.result()
     is_as_long = len(rows) == summary.get("rows")
-    has_outline = "rows_outline" in summary  # a result from before has none
+    has_outline = "rows_outline" in summary  # results of older versions have none
     if not is_as_long or (has_outline and not is_outlined(rows, summary["rows_outline"])):
         counts = "" if is_as_long else f" ({len(rows)} rows, it was trained on {summary.get('rows')})"
         raise RunFolderError(
@@ -169,11 +169,11 @@ def require_trained_on(folder: RunFolder, rows: Rows) -> None:
 
 
 def figures_sha256(summary: Mapping[str, Any], history: list[dict[str, Any]]) -> str:
-    """Of all that result.json and metrics.jsonl say; sums of files, which are compared with these, aside."""
+    """The SHA-256 of the values of result.json, without its checksums, and of metrics.jsonl."""
     said = {name: summary[name] for name in summary if name not in FILE_SUMS}
     return digest(finite([said, history]))
 
 
 def number(value: float | None) -> float:
-    """A figure of a summary: in JSON, NaN is null."""
+    """A figure of a summary; NaN is null in JSON."""
     return math.nan if value is None else value

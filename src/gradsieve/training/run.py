@@ -30,9 +30,9 @@ Augment = Literal["none", "crop-flip"]
 Engine = Literal["auto", "plain", "captured"]
 Compile = Literal["auto", "shared", "on", "off"]
 BatchNorm = Literal["sync", "local"]
-HALF = 0.5
-SLOWLY = 3  # times the usual ramp,
-MOST_RISING = 0.6  # of the epochs at most
+HALF = 0.5  # drop rates above it rise more slowly (slower_beyond_a_half)
+SLOWLY = 3  # times as long as the usual ramp
+MOST_RISING = 0.6  # the longest such ramp, as a share of the epochs
 CHOICES = {
     "preset": get_args(Preset),
     "decay": get_args(Decay),
@@ -47,7 +47,7 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Run:
-    """One training run, complete: `make_run` fills in what a data set and a preset suggest."""
+    """All settings of one training run. `make_run` fills them in from a data set's recipe and a preset."""
 
     data: str
     method: str
@@ -57,7 +57,7 @@ class Run:
     learning_rate: float
     corruption: str = "none"
     rate: float = 0.0  # the share of corrupted rows, epsilon in the paper
-    drop_rate: float | Literal["auto"] = 0.0  # the share of dropped rows, tau in the paper; auto: rows choose it
+    drop_rate: float | Literal["auto"] = 0.0  # the share of dropped rows, tau in the paper; auto: chosen from the data
     schedule: str = "ramp"
     ramp: int = 10
     schedule_unit: Unit = "epoch"
@@ -71,31 +71,31 @@ class Run:
     model_options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
     precision: Precision = "auto"
-    augment: Augment = "none"  # images moved and mirrored at random
+    augment: Augment = "none"  # crop-flip: images shifted and mirrored at random
     engine: Engine = "auto"  # captured: the whole step as one CUDA graph
-    compile: Compile = "auto"  # where it pays back within the run; shared: within a grid of such runs
-    batchnorm: BatchNorm = "sync"  # over several ranks: statistics of all rows, or of each rank's own
+    compile: Compile = "auto"  # auto: where it pays off within the run; shared: within a grid of such runs
+    batchnorm: BatchNorm = "sync"  # over several ranks: sync takes statistics of all rows, local of each rank's own
 
     def __post_init__(self) -> None:
         check_run(self)
 
     @property
     def sources(self) -> dict[str, str]:
-        """The SHA-256 of the code of every part of yours, by its place."""
+        """The SHA-256 of the code of each user-defined part, by its place (module:attribute)."""
         return sources(self.data, self.method, self.model, self.corruption, self.schedule)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values only, and the sources where there are any: another code is another run."""
+        """Plain values, and the sources if there are any: with other code it is another run."""
         values = json.loads(json.dumps(dataclasses.asdict(self)))
         return {**values, "sources": self.sources} if self.sources else values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Run:
-        """The run that `to_json` wrote, of parts as they are now."""
+        """The run that `to_json` wrote. Its sources are computed anew, from the code as it is now."""
         try:
-            with spelled({}):  # what is wrong in a file was not given as a flag
+            with spelled({}):  # values from a file: errors must not name them as command-line options
                 return cls(**{name: values[name] for name in values if name != "sources"})
-        except TypeError as error:  # not a mapping, a name too many or one too few
+        except TypeError as error:  # not a mapping, or with unknown or missing names
             raise InputError(f"These are not the settings of a run ({error}).") from error
 
 
@@ -112,12 +112,12 @@ def make_run(
     model_options: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> Run:
-    """A complete run: what is given, and for the rest what the data set's recipe and the preset say.
+    """A complete run: the settings given, and for the rest those of the data set's recipe and the preset.
 
-    ``authors`` trains as the authors' code does: constant learning rate, dropout on at test too, rows scored in
-    train form, SPL and co-teaching in one pass, the same corruption for every seed. ``proper`` switches dropout
-    off at test, scores in eval form, lets the learning rate fall to 0 over the last 60 % of the epochs, and takes three
-    times as long to come to a rate beyond a half: networks that have hardly learnt anything give whole classes up.
+    ``authors`` trains as the authors' code does: constant learning rate, dropout on at test too, rows scored in train
+    mode, SPL and co-teaching in one pass, the same corruption for every seed. ``proper`` switches dropout off at test,
+    scores in eval mode, lowers the learning rate to 0 over the last 60 % of the epochs, and raises drop rates above one
+    half three times as slowly: networks that have hardly learned anything would drop whole classes.
     """
     if preset not in CHOICES["preset"]:
         raise InputError(f"{argument('preset')} is {preset!r}, but must be one of: {', '.join(CHOICES['preset'])}.")
@@ -132,7 +132,7 @@ def make_run(
     model = given.get("model", recipe.model)
     suggested = dict(recipe.model_options) if model == recipe.model else {}
     habits: dict[str, Any] = {}
-    # Dropping as much as is corrupted is what the paper does; rows of a clean set all stay.
+    # As in the paper, drop as many rows as are corrupted: none of a clean set.
     dropped = rate if drop_rate is None else drop_rate
     ramp = recipe.ramp_of.get(corruption, recipe.ramp)
     if preset == "proper" and given.get("schedule", kind.schedule) == "ramp":
@@ -166,21 +166,21 @@ def make_run(
 
 
 def slower_beyond_a_half(ramp: int, drop_rate: float | str, epochs: Any) -> int:
-    """The epochs until so much is dropped; what is no number of them is named later."""
+    """The length of the ramp to this drop rate, in epochs. Invalid values pass: `check_run` reports them."""
     if not isinstance(drop_rate, int | float) or not isinstance(epochs, int) or drop_rate <= HALF:
         return ramp
     return max(ramp, min(SLOWLY * ramp, math.ceil(MOST_RISING * epochs)))
 
 
 def check_run(run: Run) -> None:
-    """Everything about a run that can be wrong before its data is read."""
+    """Check all that can be checked before the data is read."""
     check_rate(argument("rate"), run.rate)
     most_dropped(run)
     for name, allowed in CHOICES.items():
         if getattr(run, name) not in allowed:
             raise InputError(f"{argument(name)} is {getattr(run, name)!r}, but must be one of: {', '.join(allowed)}.")
     for name, table in {"data": DATASETS, "method": METHODS, "model": MODELS, "corruption": CORRUPTIONS}.items():
-        table[getattr(run, name)]  # raises where there is no such thing
+        table[getattr(run, name)]  # raises if there is no such entry
     find_schedule(run.schedule)
     for name, least in {"epochs": 1, "batch_size": 1, "ramp": 0, "seed": 0, "corruption_seed": 0}.items():
         check_count(argument(name), getattr(run, name), least)
@@ -199,12 +199,12 @@ def check_run(run: Run) -> None:
 
 
 def most_dropped(run: Run) -> float:
-    """The drop rate, checked; for "auto" the largest that it may choose."""
+    """The drop rate, checked; for "auto" the largest that may be chosen."""
     return largest_rate(run.drop_rate)
 
 
 def check_options(name: str, options: Any) -> None:
-    """Options are saved with the run: names and plain values."""
+    """Require names with plain values: options are saved with the run."""
     try:
         if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
             raise TypeError("a dictionary of names is needed")
@@ -214,7 +214,7 @@ def check_options(name: str, options: Any) -> None:
 
 
 def check_batch(run: Run, rows: int) -> None:
-    """A method that drops rows needs batches in which some go and some stay."""
+    """A method that drops rows needs batches of which it can drop some and keep some."""
     if not METHODS[run.method].drops_rows:
         return
     if rows < 2:

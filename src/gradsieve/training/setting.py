@@ -1,4 +1,4 @@
-"""Everything that a run needs before its first step, checked: data, corruption, method, networks, device."""
+"""What a run needs before its first step, loaded and checked: data, corruption, method, networks, device."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ CRITERIA: dict[Task, Criterion] = {"classification": F.cross_entropy, "regressio
 
 @dataclass(frozen=True)
 class Setting:
-    """A run, made real."""
+    """A run with its data loaded, corrupted and checked, and its method and device made."""
 
     run: Run
-    data: DataSet  # its training targets are the corrupted ones
-    clean_targets: Tensor  # the truth, for metrics only
-    is_corrupted: Tensor  # (N,) bool, likewise
+    data: DataSet  # with corrupted training targets
+    clean_targets: Tensor  # the training targets before corruption, for metrics only
+    is_corrupted: Tensor  # (N,) bool, for metrics only
     method: Method
     device: torch.device
-    rates: list[float]  # the drop rate at each T of the schedule
+    rates: list[float]  # the drop rate in each epoch, or each step (schedule_unit)
     steps_an_epoch: int
 
     def drop_rate(self, epoch: int, step: int) -> float:
@@ -57,7 +57,7 @@ class Setting:
         return linear_decay(epoch, self.run.epochs, self.run.learning_rate)
 
     def make_networks(self) -> list[nn.Module]:
-        """The networks at their start, each from a stream of its own."""
+        """The initial networks, each drawn from its own random stream."""
         shape = as_float(self.data.train.inputs[:1]).shape[1:]
         networks = []
         for number in range(self.method.networks):
@@ -68,7 +68,7 @@ class Setting:
 
 
 def fingerprint(rows: Rows) -> str:
-    """SHA-256 of rows: what was made with some must not go on with others."""
+    """SHA-256 of rows, to refuse going on with other rows than those that a run began with."""
     digest = hashlib.sha256()
     for tensor in (rows.inputs, rows.targets):
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -77,7 +77,7 @@ def fingerprint(rows: Rows) -> str:
 
 
 def place(network: nn.Module, device: torch.device, precision: Precision) -> nn.Module:
-    """A network on its device, in the layout and precision that suit it: bf16 for convolutions on a GPU."""
+    """A network on its device, in the memory layout and precision that suit it: bf16 for convolutions on a GPU."""
     network = network.to(device)
     if device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -95,7 +95,7 @@ def real_precision(network: nn.Module, device: torch.device, precision: Precisio
 
 
 def make_optimizer(network: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-    """The optimizer of the paper's tables. On a GPU its step can be captured: the learning rate lives there too."""
+    """The optimizer of the paper's tables. On a GPU the learning rate is a tensor, so that a step can be captured."""
     parameters = list(network.parameters())
     if not parameters[0].is_cuda:
         return torch.optim.Adam(parameters, lr=learning_rate, betas=(0.9, 0.999), fused=True)
@@ -104,7 +104,7 @@ def make_optimizer(network: nn.Module, learning_rate: float) -> torch.optim.Opti
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """In place where the rate is a tensor: a captured step reads it there."""
+    """Set it in place where it is a tensor: a captured step reads that memory."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(learning_rate)
@@ -114,7 +114,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 @single_precision()
 def prepare(run: Run) -> Setting:
-    """Load, check, corrupt. Everything that can be wrong with a run is found here, before any weight changes."""
+    """Load, check and corrupt the data. Errors in the settings are raised here, before any weight changes."""
     device = choose_device(run.device)
     data = DATASETS[run.data](Path(run.data_dir) if run.data_dir else None, **run.data_options)
     validate(data)
@@ -126,7 +126,7 @@ def prepare(run: Run) -> Setting:
     method = make_method(run.method, METHODS, CRITERIA[data.task], data.task, run.method_options)
     clean = data.train.targets
     corruption = CORRUPTIONS[run.corruption]
-    # Wrong labels come from all classes, those too that no training row has.
+    # Wrong labels are drawn from all classes, including those that no training row has.
     knows_classes = "classes" in inspect.signature(corruption).parameters
     options = {"classes": data.outputs} if knows_classes and data.task == "classification" else {}
     targets, is_corrupted = corruption(
@@ -149,7 +149,7 @@ def prepare(run: Run) -> Setting:
 
 
 def check_classes(run: Run, targets: Tensor, classes: int) -> None:
-    """A corruption of yours may give classes that there are not, which a GPU would find out in the midst of a step."""
+    """Refuse classes out of range, from a user's corruption: a GPU would only fail in the middle of a step."""
     outside = (targets < 0) | (targets >= classes)
     if outside.any():
         row = int(outside.nonzero()[0])
@@ -160,7 +160,7 @@ def check_classes(run: Run, targets: Tensor, classes: int) -> None:
 
 
 def plan_rates(run: Run, steps_an_epoch: int) -> list[float]:
-    """The drop rate at each T of the run's schedule."""
+    """The drop rate in each epoch, or each step, of the run's schedule."""
     length = run.epochs * (steps_an_epoch if run.schedule_unit == "step" else 1)
     return plan(run.schedule, most_dropped(run), run.ramp, length)
 
@@ -172,7 +172,7 @@ def at_rate(setting: Setting, drop_rate: float) -> Setting:
 
 
 def require_outputs(setting: Setting, network: nn.Module) -> None:
-    """A network must be trainable and answer a row with as many numbers as there are classes or targets."""
+    """A network must be trainable and have as many outputs as there are classes or targets."""
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise InputError(f"model {setting.run.model!r} has no trainable parameter.")
     try:
@@ -193,7 +193,7 @@ def require_outputs(setting: Setting, network: nn.Module) -> None:
 
 
 def require_statistics(setting: Setting, network: nn.Module) -> None:
-    """BatchNorm may find no spread in a single row: where a pass that trains can be that small, try one."""
+    """BatchNorm may fail on a single row, which has no variance: if a training pass can be that small, try one."""
     run, method, train = setting.run, setting.method, setting.data.train
     rows = min(run.batch_size, len(train))
     if method.drops_rows and method.passes == "reforward":
@@ -211,16 +211,16 @@ def require_statistics(setting: Setting, network: nn.Module) -> None:
 
 
 def answer_to_one_row(setting: Setting, network: nn.Module, form: Scoring) -> Any:
-    """What a network says to the first row; neither its statistics nor anybody's random numbers notice."""
+    """A network's output for the first row, without a change of its statistics or of the random state."""
     devices = [setting.device] if setting.device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices), scoring_form(network, form):
         return network(as_float(setting.data.train.inputs[:1].to(setting.device)))
 
 
 def choose_device(name: str) -> torch.device:
-    """The device asked for, or the best that is there."""
+    """The device asked for, or the best there is."""
     if name in ("auto", "cuda") and ranks.world_size() > 1 and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())  # each rank has its own
+        return torch.device("cuda", torch.cuda.current_device())  # each rank has its own GPU
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

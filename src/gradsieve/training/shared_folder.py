@@ -1,6 +1,6 @@
-"""The folder of a run over several ranks: the first rank has it, and all go on or stop together.
+"""The folder of a run over several ranks: only the first rank reads and writes it.
 
-No other rank needs to see the disk. What is read travels to them, and an error is raised by the first rank, once.
+The others need no access to the disk: they are sent what is read. An error of the first rank stops all of them.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ T = TypeVar("T")
 
 @dataclass
 class SharedFolder:
-    """A `RunFolder` as every rank may use it."""
+    """A `RunFolder` for all ranks; every method must be called on all of them."""
 
-    folder: RunFolder | None  # of the first rank
+    folder: RunFolder | None  # None on all ranks but the first
 
     def first(self, action: Callable[[RunFolder], T]) -> T | None:
-        """What the first rank does with the folder, or an error for all."""
+        """Let the first rank do something with the folder. Its answer, None on other ranks; an error is for all."""
         return ranks.agreed(lambda: None if self.folder is None else action(self.folder))
 
-    def told(self, action: Callable[[RunFolder], T]) -> T:
-        """The same, and its answer, plain values, for all."""
+    def answer(self, action: Callable[[RunFolder], T]) -> T:
+        """The same, but all ranks get the answer, which must be plain values."""
         return ranks.from_first(self.first(action))  # pyright: ignore[reportReturnType]
 
     def tensors(self, action: Callable[[RunFolder], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """The same for tensors."""
+        """The same for an answer of tensors."""
         found = self.first(action) or {}
         return ranks.tensors_from_first(found, ranks.from_first(kinds_of(found)))
 
     @property
     def path(self) -> Path | None:
-        """Where the first rank has it."""
+        """The folder's path, None on all ranks but the first."""
         return None if self.folder is None else self.folder.path
 
     @property
     def finished(self) -> bool:
-        return self.told(lambda folder: folder.finished)
+        return self.answer(lambda folder: folder.finished)
 
     def create(self) -> None:
         self.first(lambda folder: folder.create())
@@ -69,13 +69,13 @@ class SharedFolder:
         return self.tensors(lambda _: found[0] if found else {}), meta
 
     def finish(self, result: dict[str, Any], weights: dict[str, Tensor], ledger: dict[str, Tensor]) -> dict[str, Any]:
-        return self.told(lambda folder: folder.finish(result, weights, ledger))
+        return self.answer(lambda folder: folder.finish(result, weights, ledger))
 
     def result(self) -> dict[str, Any]:
-        return self.told(lambda folder: folder.result())
+        return self.answer(lambda folder: folder.result())
 
     def metrics(self) -> list[dict[str, Any]]:
-        return self.told(lambda folder: folder.metrics())
+        return self.answer(lambda folder: folder.metrics())
 
     def weights(self) -> dict[str, Tensor]:
         return self.tensors(lambda folder: folder.weights())
@@ -85,7 +85,7 @@ class SharedFolder:
 
 
 def open_shared(path: Path, run: Run, resume: bool) -> RunFolder | SharedFolder:
-    """The folder for a run, of one process or of several ranks."""
+    """The folder for a run in one process or over several ranks."""
     if ranks.world_size() == 1:
         return open_folder(path, run, resume)
     return SharedFolder(ranks.agreed(lambda: open_folder(path, run, resume) if ranks.is_first() else None))

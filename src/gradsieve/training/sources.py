@@ -1,4 +1,4 @@
-"""Whether the code of a user's own parts is still what a folder was made with."""
+"""Whether the code of user-defined parts (models, methods, ...) is still that which a folder was made with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradsieve.registry import source_path
 
 
 def changed_code(theirs: Any, ours: Mapping[str, str]) -> str:
-    """Which parts of yours, by their SHA-256, are not those of ``theirs``, in words; empty where all are."""
+    """Which of the user-defined parts ``ours`` have another SHA-256 in ``theirs``, in words; empty if none."""
     known = theirs if isinstance(theirs, Mapping) else {}
     changed = dict.fromkeys(file_of(place) for place, sha256 in ours.items() if known.get(place, sha256) != sha256)
     if changed:
@@ -19,6 +19,6 @@ def changed_code(theirs: Any, ours: Mapping[str, str]) -> str:
 
 
 def file_of(place: str) -> str:
-    """The name of the file behind a place; the place itself where there is none."""
+    """The name of the source file of a place (module:attribute); the place itself if there is none."""
     path = source_path(place.partition(":")[0])
     return place if path is None else path.name

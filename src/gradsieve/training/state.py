@@ -1,4 +1,4 @@
-"""Where a run stands: all that must be saved so that a killed run goes on to the same bits."""
+"""The state of a run: all that must be saved so that a killed run, resumed, ends with the same bits."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from gradsieve.training.tally import Tally
 
 @dataclass
 class State:
-    """Networks, optimizers, ledger, the epoch's counts, and the place in the row order."""
+    """Networks, optimizers, ledger, the epoch's tally, and how many epochs and steps are done."""
 
     networks: list[nn.Module]
     optimizers: list[torch.optim.Optimizer]
     ledger: Ledger
     tally: Tally
     data_sha256: str  # of the training rows
-    epoch: int = 1
+    epoch: int = 1  # the current one, counted from 1
     step: int = 0  # steps of this epoch that are done
-    epoch_rows: Tensor | None = None  # where a method chose the epoch's rows at its start
+    epoch_rows: Tensor | None = None  # the rows of this epoch, if the method chose them at its start
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
-    test_sha256: str = ""  # of the test rows, where there are any
-    kept: tuple[int, int] | None = None  # epoch and step of the state that the folder has
+    test_sha256: str = ""  # of the test rows, if there are any
+    kept: tuple[int, int] | None = None  # epoch and step of the last state saved in the folder
 
     def weights(self) -> dict[str, Tensor]:
         return weights_of(self.networks)
 
     def buffers(self) -> dict[str, Tensor]:
-        """What networks have beside their weights, and no ``state_dict`` shows: buffers that are not persistent."""
+        """Non-persistent buffers of the networks, which ``state_dict`` leaves out."""
         weights = self.weights()
         buffers = {
             f"network{number}.{name}": buffer
@@ -46,7 +46,7 @@ class State:
         return {
             name: buffer
             for name, buffer in buffers.items()
-            if name not in weights and buffer.layout == torch.strided  # safetensors holds no others
+            if name not in weights and buffer.layout == torch.strided  # safetensors supports no other layout
         }
 
     def is_finite(self) -> bool:
@@ -71,21 +71,21 @@ class State:
 
     @property
     def is_kept(self) -> bool:
-        """Whether nothing was trained since the state that the folder has."""
+        """Whether the folder has this state: nothing was trained since it was saved."""
         return self.kept == (self.epoch, self.step)
 
     def keep(self) -> None:
         self.kept = self.epoch, self.step
 
     def meta(self) -> dict[str, Any]:
-        """Everything that is not."""
+        """Everything that is not a tensor."""
         names = ("data_sha256", "test_sha256", "epoch", "step", "history", "seconds")
         return {name: getattr(self, name) for name in names}
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Become the state that was saved."""
+        """Take over a saved state."""
         for rows, name in (("training", "data_sha256"), ("test", "test_sha256")):
-            if name in meta and meta[name] != getattr(self, name):  # a state from before knows no test rows
+            if name in meta and meta[name] != getattr(self, name):  # older versions have no test_sha256
                 raise CheckpointError(
                     f"The saved state was made with other {rows} rows: the data has changed since. "
                     f"{elsewhere('Put it back as it was')}"
@@ -94,13 +94,13 @@ class State:
         for number, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
             for name, tensor in under(tensors, f"buffers.network{number}.").items():
                 buffer = network.get_buffer(name)
-                buffer.data = tensor.to(buffer.device)  # which may have grown since the start
+                buffer.data = tensor.to(buffer.device)  # not copy_(): it may have another size than at the start
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             values: dict[int, dict[str, Tensor]] = {}
             for name, tensor in under(tensors, f"optimizer{number}.").items():
                 index, _, entry = name.partition(".")
                 parameter = parameters[int(index)]
-                if tensor.shape == parameter.shape:  # fused optimizers want it laid out as the parameter is
+                if tensor.shape == parameter.shape:  # fused optimizers need the memory layout of the parameter
                     tensor = torch.empty_like(parameter.detach(), dtype=tensor.dtype).copy_(tensor)
                 values.setdefault(int(index), {})[entry] = tensor
             optimizer.load_state_dict({**optimizer.state_dict(), "state": values})
@@ -118,7 +118,7 @@ class State:
 
 
 def weights_of(networks: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """The weights of networks by name, as files hold them."""
+    """The weights of networks, by the names that they have in files."""
     return {
         f"network{number}.{name}": tensor
         for number, network in enumerate(networks)
@@ -127,7 +127,7 @@ def weights_of(networks: Sequence[nn.Module]) -> dict[str, Tensor]:
 
 
 def load_weights(networks: Sequence[nn.Module], weights: dict[str, Tensor]) -> None:
-    """Give networks the weights that `weights_of` named."""
+    """Load weights by the names of `weights_of`."""
     for number, network in enumerate(networks):
         network.load_state_dict(under(weights, f"network{number}."))
 

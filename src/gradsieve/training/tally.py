@@ -1,6 +1,6 @@
 """An epoch's counts, kept on the device and read once at its end.
 
-The truth about corruption ends here: it is counted, and no method sees it.
+Which rows are corrupted is used here only, to count them: no method sees it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from torch import Tensor
 from gradsieve.arguments import argument
 from gradsieve.method import Selection
 
-FORSAKEN = 0.2  # of the share that is kept of all rows: a class of which less is kept
-HARDLY_ANY = 0.1  # kept of all rows: then it is the way of the method, such as min-sgd
-ENOUGH = 50  # rows of a class to speak of
-COMPARISONS = 2**20  # beyond so many, adding up by index is faster than comparing each row with each class
+FORSAKEN = 0.2  # a class is forsaken if its kept share is below this fraction of the kept share of all rows
+HARDLY_ANY = 0.1  # no class counts as forsaken if less than this share of all rows is kept, as by min-sgd
+ENOUGH = 50  # rows that a class needs to be judged forsaken
+COMPARISONS = 2**20  # above so many (rows x classes), index_add_ is faster than comparing each row with each class
 
 
 @dataclass
 class Tally:
-    """What an epoch kept."""
+    """The counts of an epoch: its loss, and how many rows were kept."""
 
-    loss: Tensor  # sum over the networks' steps
+    loss: Tensor  # the sum over all steps of all networks
     steps: Tensor  # how many those are
     kept: Tensor  # rows trained on
     kept_corrupted: Tensor
@@ -51,23 +51,23 @@ class Tally:
                 add_counts(self.kept_of_class, targets.index_select(0, selection.kept))
 
     def add_absent(self, targets: Tensor, networks: int) -> None:
-        """Count rows that a whole epoch left out: seen, and not kept."""
+        """Count rows that an epoch left out as a whole: seen, and not kept."""
         if len(self.seen_of_class):
             add_counts(self.seen_of_class, targets, networks)
 
     def clear(self) -> None:
-        """Begin another epoch, in the same memory: a captured step writes there."""
+        """Start another epoch, in the same memory, since a captured step writes there."""
         for tensor in self.tensors().values():
             tensor.zero_()
 
     def read(self) -> dict[str, Any]:
-        """The figures of the epoch, for people and files."""
+        """The figures of the epoch for its record."""
         kept = int(self.kept)
         figures: dict[str, Any] = {
             "loss": float(self.loss) / max(1, int(self.steps)),
             "purity": 1 - int(self.kept_corrupted) / kept if kept else math.nan,
         }
-        if len(self.seen_of_class):  # a minority must not vanish silently
+        if len(self.seen_of_class):  # so that a class that vanishes is noticed
             figures["kept_share_of_class"] = (self.kept_of_class / self.seen_of_class.clamp(min=1)).tolist()
         return figures
 
@@ -79,7 +79,7 @@ class Tally:
 
 
 def add_counts(counts: Tensor, classes: Tensor, times: int = 1) -> None:
-    """Add how often each class occurs. (``bincount`` would wait for the device to know the largest.)"""
+    """Add how often each class occurs. (``bincount`` would wait for the device, to read the largest class.)"""
     if len(classes) * len(counts) > COMPARISONS:
         counts.index_add_(0, classes, torch.full_like(classes, times))
     else:
@@ -87,10 +87,10 @@ def add_counts(counts: Tensor, classes: Tensor, times: int = 1) -> None:
 
 
 def forsaken(seen: Tensor, kept: Tensor, names: Sequence[Any] | None = None) -> str:
-    """A sentence where nearly all rows of a class were dropped, by the counts of each; empty where of none.
+    """A warning if nearly all rows of a class were dropped, from the counts of each class; else empty.
 
-    What a network prefers when it knows little, it keeps and learns, and the other classes never come back. A class
-    that is rarer than the drop rate may be given up whole.
+    A network that has learned little prefers some classes. It keeps their rows and learns from them alone, and the
+    others never come back. A class that is rarer than the drop rate may be dropped as a whole.
     """
     if not (seen >= ENOUGH).any():
         return ""

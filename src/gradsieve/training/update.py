@@ -1,4 +1,4 @@
-"""A batch, a method, an update: the one place where weights change."""
+"""The update of a run's networks on one batch: the only place where their weights change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def update(
     drop_rate: float,
     step: Step | None = None,
 ) -> list[Selection]:
-    """Train each network on the rows that the method keeps. ``step``: in the place of ``method.step``, compiled."""
+    """Train each network on the rows that the method keeps. ``step`` replaces ``method.step`` by a compiled one."""
     for optimizer in optimizers:
         optimizer.zero_grad()
     selections = (step or method.step)(networks, inputs, targets, drop_rate)

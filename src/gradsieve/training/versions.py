@@ -11,7 +11,7 @@ import torch
 
 
 def versions(device: torch.device) -> dict[str, str]:
-    """Versions of what decides the bits of a result, and the commit where the package is a checkout."""
+    """Versions of all that influences the bits of a result, and the commit if the package is a git checkout."""
     try:
         own = metadata.version("gradsieve")
     except metadata.PackageNotFoundError:  # run from a source tree that is not installed
@@ -27,7 +27,7 @@ def versions(device: torch.device) -> dict[str, str]:
 
 
 def checkout_commit() -> str | None:
-    """The commit of the source tree that this package is run from, marked where the tree was changed since."""
+    """The commit of the checkout that this package runs from, marked as dirty if the files were changed since."""
     here = Path(__file__)
     if git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return None  # installed, or not a checkout of ours
@@ -35,7 +35,7 @@ def checkout_commit() -> str | None:
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What git answers there, None where it cannot."""
+    """The output of a git command in a folder, None if it fails."""
     try:
         answer = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):

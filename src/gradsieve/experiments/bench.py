@@ -1,9 +1,9 @@
-"""What robust training costs on this machine: a step of every method beside a plain one, in one interleaved run.
+"""What robust training costs on this machine: the time of a step of every method beside a plain one.
 
-A step is scores, selection, forward, backward and update; in the captured engines the drawing of the batch and a run's
-book-keeping too. The methods take turns, so that whatever else the machine does meets all of them alike; a ratio is
-the median over turns of a method's time over Standard's time in the same turn. A turn is as many steps as fill some
-milliseconds.
+A step is scores, selection, forward, backward and update; in the captured engines also the drawing of the batch and
+the recording in ledger and tally. The methods take turns, so that other load on the machine slows all of them alike.
+A ratio is the median over turns of a method's time over Standard's time in the same turn. A turn repeats the step until
+it lasts ``TURN`` seconds.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ Step = Callable[[], None]
 BASELINE = "standard"
 PLAIN = "plain: standard"
 FLOOR = "layers alone"
-TURN = 0.02  # seconds that a turn lasts at least
-MOST_STEPS = 1000  # in a turn
+TURN = 0.02  # seconds that a turn lasts at least, so that the clock is accurate enough
+MOST_STEPS = 1000  # in a turn, however short a step is
 
 
 def plain_step(rule: Method, workload: Workload, setup: Setup, drop_rate: float) -> Step:
-    """A step as a loop of one's own makes it."""
+    """A step as in a user's own training loop."""
 
     return lambda: void(update(rule, setup.networks, setup.optimizers, setup.inputs, setup.targets, drop_rate))
 
 
 def captured_step(compile: Compile, rule: Method, workload: Workload, setup: Setup, drop_rate: float) -> Step:
-    """A step as the captured engine makes it: with the drawing of the batch and all book-keeping."""
+    """A step of the captured engine, with the drawing of the batch and the recording."""
     engine = make_captured(rule, workload, setup, drop_rate, compile)
     size, batches, turn = workload.batch_size, len(engine.feed) // workload.batch_size, 0
 
@@ -72,9 +72,9 @@ ENGINES: dict[str, Callable[[Method, Workload, Setup, float], Step]] = {
 
 
 def make_step(workload: Workload, method: str, drop_rate: float, device: torch.device, engine: str = "plain") -> Step:
-    """One training step of a method, or of a peer (who has an engine of its own).
+    """One training step of a method, or of a peer (which ignores ``engine``).
 
-    ``method`` may carry options, ``prl-l:passes=index``; ``prl-g:kernels=off`` leaves it PyTorch's operations alone.
+    ``method`` may carry options, ``prl-l:passes=index``; ``prl-g:kernels=off`` uses PyTorch's operations only.
     """
     if method in PEERS:
         return PEERS[method].make(workload, set_up(workload, device), drop_rate)
@@ -91,7 +91,7 @@ def make_step(workload: Workload, method: str, drop_rate: float, device: torch.d
         return ENGINES[engine](rule, workload, setup, drop_rate)
     with without_kernels():
         step = ENGINES[engine](rule, workload, setup, drop_rate)
-    return without_kernels()(step)  # in every call: a plain step chooses each time, a captured one in the first
+    return without_kernels()(step)  # for every call: a plain step chooses its kernels in each, a captured one only once
 
 
 def bench(
@@ -108,8 +108,8 @@ def bench(
     """Milliseconds a step and the ratio to Standard for each method: {"device": ..., "methods": {name: ...}}.
 
     ``engine`` is plain, captured (CUDA graphs) or compiled (and torch.compile); auto takes the last on a GPU.
-    ``peers`` adds the authors' way, Opacus and torch.func to the methods, as far as they can do the workload;
-    ``floors`` adds the layers' products alone. Parts of a step come beside it.
+    ``peers`` adds the authors' implementation, Opacus and torch.func, as far as they can do the workload; ``floors``
+    adds the matrix products of the layers alone. Parts of a robust step are timed as well.
     """
     check_rate(argument("drop_rate"), drop_rate)
     if turns < 3:
@@ -123,10 +123,10 @@ def bench(
     makers = {name: partial(make_step, workload, name, drop_rate, where, engine) for name in chosen}
     left_out = obstacles(workload) if peers else {}
     if peers:
-        if engine != "plain":  # what the peers' engine makes of a plain step
+        if engine != "plain":  # peers run as plain steps: time Standard likewise, to compare with
             makers[PLAIN] = partial(make_step, workload, BASELINE, drop_rate, where)
         makers |= {name: partial(make_step, workload, name, drop_rate, where) for name in PEERS if name not in left_out}
-    with reproducible(0, where):  # the algorithms that a run takes
+    with reproducible(0, where):  # with the same deterministic algorithms as in a run
         steps: dict[str, Step] = {}
         memory: dict[str, dict[str, float]] = {}
         for name, make in makers.items():
@@ -180,19 +180,19 @@ def obstacles(workload: Workload) -> dict[str, str]:
 
 
 def measured_memory(make: Callable[[], Step], device: torch.device) -> tuple[Step, dict[str, float]]:
-    """A step, warm, and the most memory that it and its networks held on a GPU."""
+    """A step, warmed up, and the peak memory of it and its networks on a GPU."""
     is_cuda = device.type == "cuda"
     if is_cuda:
         torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device) if is_cuda else 0
     step = make()
-    for _ in range(3):  # buffers, caches, algorithms; a graph takes its memory while it is captured
+    for _ in range(3):  # allocates buffers and caches, chooses algorithms; the first call captures a graph
         step()
     return step, {"peak_mib": (torch.cuda.max_memory_allocated(device) - before) / 2**20} if is_cuda else {}
 
 
 def take_turns(steps: Mapping[str, Step], turns: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds a step, for each of the turns."""
+    """Seconds per step, in each of the turns."""
     counts = {name: steps_a_turn(step, device) for name, step in steps.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(turns):
@@ -209,10 +209,10 @@ def steps_a_turn(step: Step, device: torch.device) -> int:
 
 
 def timed(step: Step, count: int, device: torch.device) -> float:
-    """Seconds of one of ``count`` steps in a row, the device's work included.
+    """The mean seconds of a step over ``count`` in a row, including the device's work.
 
-    Waiting for a GPU after every step would add the wait to it: events mark the first step's start and the last one's
-    end instead.
+    Synchronizing after every step would be timed as well: on a GPU, events mark the start of the first step and the end
+    of the last one instead.
     """
     if device.type != "cuda":
         start = time.perf_counter()

@@ -1,7 +1,7 @@
-"""What a step over many ranks moves and waits for, on paper: bytes and seconds by rows, parameters, ranks and network.
+"""A model of a step over many ranks: bytes sent and seconds, by numbers of rows, parameters and ranks, and by network.
 
-The collectives are taken as rings for bytes and as trees for latency, which is what NCCL and gloo come to. Nothing here
-is measured; ``gradsieve bench --ranks`` measures what one machine can.
+Collectives are modelled as rings for their bytes and as trees for their latency, close to NCCL and gloo. Nothing here
+is measured; ``gradsieve bench --ranks`` measures on one machine.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from gradsieve.ranks.radix import MOST_GATHERED, RADIX_BYTES
 
-KEY_BYTES = 8  # a row: its score, and the loss that decides between equal ones
-LEDGER_BYTES = 16  # a row: three counts and a sum
-ORDER_BYTES = 24  # a row: the epoch's order, the rows that it is drawn from, and who judged whom while ledgers merge
-MESSAGES = 6  # of a step to select: at most four for the threshold, and two counts, of the batch and of what is kept
+KEY_BYTES = 8  # per row: its score, and the loss that breaks ties
+LEDGER_BYTES = 16  # per row: three counts and a sum
+ORDER_BYTES = 24  # per row: its place in the epoch's order, its index, and which rank judged it (for merging ledgers)
+MESSAGES = 6  # collectives per selection: at most four for the threshold, and two counts, of the batch and of kept rows
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Ranks and what is between them."""
+    """Ranks and the network between them."""
 
     ranks: int
     bytes_a_second: float  # from one rank to the next
@@ -34,30 +34,30 @@ class Job:
     rows_a_rank: int  # of a batch
     rows: int  # of the data set
     seconds_a_row: float  # forward, backward and scores, on one rank
-    gradient_bytes: int = 4  # of one parameter
+    gradient_bytes: int = 4  # per parameter
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a rank moves, holds and waits for."""
+    """Bytes that a rank sends and holds, and seconds that it takes."""
 
-    gradient_bytes: float  # a step
-    selection_bytes: float  # a step
-    compute_seconds: float  # a step
+    gradient_bytes: float  # per step, as the next four
+    selection_bytes: float
+    compute_seconds: float
     gradient_seconds: float
     selection_seconds: float
-    ledger_bytes: float  # an epoch, to merge
-    ledger_seconds: float
-    held_bytes: float  # for the rows of the data set, on each rank
+    ledger_bytes: float  # per epoch, to merge the ledgers
+    ledger_seconds: float  # per epoch
+    held_bytes: float  # per rank, for the rows of the data set
 
     @property
     def step_seconds(self) -> float:
-        """With no overlap of computing and moving, which is the worst case."""
+        """The worst case: computation and communication do not overlap."""
         return self.compute_seconds + self.gradient_seconds + self.selection_seconds
 
     @property
     def selection_share(self) -> float:
-        """Of a step."""
+        """The share of a step's time that the selection takes."""
         return self.selection_seconds / self.step_seconds
 
 
@@ -80,23 +80,23 @@ def cost(job: Job, cluster: Cluster) -> Cost:
 
 
 def all_reduce_bytes(content: float, ranks: int) -> float:
-    """What a rank sends, and receives, to have the sum of everybody's ``content`` bytes: once around, twice."""
+    """What a rank sends, and receives, to sum ``content`` bytes over all ranks: two rounds of a ring."""
     return 2 * (ranks - 1) / ranks * content
 
 
 def all_gather_bytes(content: float, ranks: int) -> float:
-    """The same to have everybody's part of ``content`` bytes."""
+    """The same to collect every rank's part of ``content`` bytes: one round."""
     return (ranks - 1) / ranks * content
 
 
 def selection_bytes(batch: int, ranks: int) -> float:
-    """What one threshold over a batch moves: every row's score, or histograms of them where that is less."""
+    """What a rank sends to find one threshold over a batch: scores of all rows or, in large batches, histograms."""
     if batch * KEY_BYTES <= MOST_GATHERED:
         return all_gather_bytes(batch * KEY_BYTES, ranks)
     return all_reduce_bytes(RADIX_BYTES, ranks)
 
 
 def seconds(content: float, messages: int, cluster: Cluster) -> float:
-    """Of some messages of ``content`` bytes in all."""
+    """The time of some messages of ``content`` bytes in all."""
     hops = 2 * math.ceil(math.log2(cluster.ranks)) if cluster.ranks > 1 else 0
     return content / cluster.bytes_a_second + messages * hops * cluster.latency

@@ -1,4 +1,4 @@
-"""The demo: what wrong targets do to plain training, and what trimming gets back, on two small real tasks."""
+"""The demo: what wrong targets cost plain training, and how much of it trimming recovers, on two small tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLEAN = "clean targets"
 
 @dataclass(frozen=True)
 class Task:
-    """A data set with a corruption. We drop a little more than is corrupted: a batch may hold more than its share."""
+    """A data set with a corruption. The drop rate is a bit above the rate: a batch may hold more than its share."""
 
     title: str
     data: str
@@ -47,14 +47,14 @@ def demo_runs(task: Task, seed: int) -> dict[str, Run]:
 def recovered(standard: float, robust: float, clean: float) -> float:
     """The share of what plain training lost to the corruption that a method got back.
 
-    An R2 below 0, worse than the mean of the targets, counts as 0: the depth that it fell to is nobody's merit.
+    An R2 of plain training below 0 counts as 0: otherwise the worse it diverged, the better the method would look.
     """
     lost_from = max(standard, 0.0)
     return (robust - lost_from) / (clean - lost_from)
 
 
 def run_demo(out: Path, seed: int = 0) -> list[dict[str, Any]]:
-    """Train everything (what is done already is not done again), print the table, save it and the curves."""
+    """Train all runs that are not finished, print the table, and save it and the curves."""
     records, panels = [], {}
     for task in TASKS:
         results = {
@@ -87,7 +87,7 @@ def row(task: Task, name: str, results: dict[str, Result]) -> dict[str, Any]:
 
 
 def print_table(records: list[dict[str, Any]]) -> None:
-    """The table for people."""
+    """Print the table."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

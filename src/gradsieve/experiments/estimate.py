@@ -1,4 +1,4 @@
-"""How long a grid will take: from runs that are finished, or from stated constants where there are none."""
+"""How long a grid will take: from its finished runs or, if there are none, from the constants below."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from gradsieve.experiments.grid import Cell
 from gradsieve.methods import METHODS
 from gradsieve.training.run import Run
 
-# Rows to train on, for an estimate before any data is read.
+# Training rows, for an estimate before any data is read.
 TRAIN_ROWS = {
     "cifar10": 50_000,
     "cifar100": 50_000,
-    "celeba-features": 15_970,  # of CelebA itself
+    "celeba-features": 15_970,  # four fifths of CelebA's test images
     "mnist": 60_000,
     "landmarks": 4000,
     "digits": 1437,
 }
-# Seconds of a plain step of one network, by model and device: rough, and only where somebody measured it. For any other
-# there is no estimate before a run has finished.
+# Seconds of a plain step of one network, by model and device: rough, and only those that were measured. Other models
+# get no estimate before a run has finished.
 STEP_SECONDS = {
-    ("cnn9", "cuda"): 0.0022,  # H200: 42 s a network of 49 epochs of 390 steps, three runs beside each other
-    ("cnn9", "cpu"): 8.8,  # two cores that had other work too: median of four steps
+    ("cnn9", "cuda"): 0.0022,  # H200: 42 s for 49 epochs of 390 steps of one network, three runs at a time
+    ("cnn9", "cpu"): 8.8,  # two cores under other load: median of four steps
     ("mlp", "cpu"): 0.004,  # two cores: docs/performance.md
 }
 
 
 class Estimate(NamedTuple):
-    """Seconds of each cell, and what they rest on."""
+    """Seconds of each cell, None where unknown, and what the estimate is based on."""
 
     seconds: list[float | None]
     basis: str
@@ -41,7 +41,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(cells: Sequence[Cell], finished: Iterable[tuple[Cell, float]], device: str) -> Estimate:
-    """What each cell will take. ``finished`` are cells with the seconds they took; ``device`` is cpu or cuda."""
+    """How long each cell will take. ``finished`` are cells with the seconds they took; ``device`` is cpu or cuda."""
     same_method, same_data = rates(finished)
     bases: dict[str, None] = {}
 
@@ -80,13 +80,13 @@ def method_key(run: Run) -> tuple[str, ...]:
 
 
 def data_key(run: Run) -> tuple[str, ...]:
-    # CIFAR-10 and CIFAR-100 have as many images of the same size.
+    # CIFAR-10 and CIFAR-100 have equally many images of the same size.
     data = "cifar" if run.data in ("cifar10", "cifar100") else run.data
     return (data, run.model, str(run.model_options))
 
 
 def in_words(seconds: float | None) -> str:
-    """A time as a person would say it."""
+    """A time in a readable unit."""
     if seconds is None:
         return "unknown"
     if seconds < 100:

@@ -13,8 +13,8 @@ from gradsieve.registry import unknown
 
 Metric = Literal["r2", "accuracy", "epoch_seconds"]
 Place = tuple[str, str, str]  # row, method, variant
-CLEAN = "clean"  # the row without corruption, with which all others are compared
-FEATURES = "celeba-features"  # the data of rows that name none
+CLEAN = "clean"  # the row without corruption, to compare all others with
+FEATURES = "celeba-features"  # the data set of rows whose name has none
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Variant:
     """How the runs of a column differ from the plain ones of their method."""
 
     name: str = ""
-    drop_more: float = 0.0  # than is corrupted
+    drop_more: float = 0.0  # the drop rate minus the corruption rate
     method_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
     ramp: int | None = None
@@ -48,17 +48,17 @@ class Experiment:
 
 
 def by_method(figures: Figures) -> dict[Place, str]:
-    """A table of plain methods."""
+    """The figures of a table without variants, by place."""
     return {(row, method, ""): text for row, cells in figures.items() for method, text in cells.items()}
 
 
 TABLE2_PLACES = by_method(TABLE2)
 HARD_ROWS = ("CF10-pf-45", "CF10-sym-50", "CF100-pf-45", "CF100-sym-50")
 OFFSETS = {"eps-0.10": -0.1, "eps-0.05": -0.05, "eps": 0.0, "eps+0.05": 0.05, "eps+0.10": 0.1}
-# Score and networks of the ablation: loss and gradient, one network and two.
+# Methods of the "passes" ablation: loss or gradient score, each with one network and with two.
 SCORES = ("spl", "prl-l", "co-teaching", "co-prl-l")
 AUTHORS_PASSES = {"spl": "index", "co-teaching": "index", "prl-l": "reforward", "co-prl-l": "reforward"}
-GROUPNORM = Variant("groupnorm", model_options={"norm": "group"}, ramp=0)  # the whole drop rate from the first epoch on
+GROUPNORM = Variant("groupnorm", model_options={"norm": "group"}, ramp=0)  # ramp 0: full drop rate from the first epoch
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment
@@ -102,7 +102,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             metric="epoch_seconds",
             paper={(row, method, GROUPNORM.name): text for (row, method, _), text in by_method(TABLE4).items()},
             variants=(GROUPNORM,),
-            epochs=30,  # long enough for a GPU's steps to be compiled, as in every other table
+            epochs=30,  # enough steps that compiling them pays off on a GPU, so they are compiled as in other tables
         ),
         Experiment(
             name="passes",
@@ -123,7 +123,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             methods=("co-teaching", "co-prl-l"),
             seeds=3,
             metric="accuracy",
-            # The paper mentions this appendix, but its figures are not in the source that we have.
+            # The paper mentions this appendix, but its figures are not in the LaTeX source that we have.
             paper=TABLE2_PLACES,
             variants=(Variant(), Variant("no-batchnorm", model_options={"norm": "none"})),
         ),

@@ -1,7 +1,7 @@
 """CelebA's features: a network trained on the clean train partition, applied to the test images, once.
 
-It stops where the validation partition is predicted best. The paper says "three-layer CNN" and 512 features; the rest
-of these settings is ours, and saved beside the features.
+Training stops early by the R2 on the validation partition. The paper says "three-layer CNN" and 512 features; the other
+settings are ours, and saved beside the features.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CELEBA_IMAGES = {"train": 162_770, "validation": 19_867, "test": 19_962}
 class FeatureSettings:
     """How the network is trained."""
 
-    size: int = 64  # pixels of a side
+    size: int = 64  # side of the images, in pixels
     width: float = 1.0  # of the network
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -64,7 +64,7 @@ def ensure_features(
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be made ({error.strerror}). {elsewhere()}") from error
     sha256 = write_tensors(folder / TENSORS, tensors)
-    # Written last: features without it are not finished.
+    # Written last: without it, the features are not complete.
     write_json(
         folder / ABOUT,
         {
@@ -78,7 +78,7 @@ def ensure_features(
 
 
 def check_features(folder: Path, data_dir: str | None, settings: FeatureSettings) -> None:
-    """Features are used again only for the images and settings that they were made with."""
+    """Refuse to reuse features that were made from other images or with other settings."""
     about = read_about(folder)
     if not isinstance(about, dict) or about.get("settings") != asdict(settings):
         raise RunFolderError(f"{folder} holds features made with other settings. {elsewhere()}")
@@ -87,18 +87,18 @@ def check_features(folder: Path, data_dir: str | None, settings: FeatureSettings
 
 
 def read_about(folder: Path) -> Any:
-    """What stands beside the features."""
+    """The JSON file about the features."""
     return read_json(folder / ABOUT, f"Delete {folder} to have it made again.")
 
 
 def other_images(folder: Path) -> dict[str, int]:
-    """How many images the features are of, where these are not CelebA's; nothing where they are."""
+    """How many images of each partition the features were made from; empty if they are all of CelebA's."""
     about = read_about(folder) if (folder / ABOUT).exists() else {}
     return {} if about.get("images", CELEBA_IMAGES) == CELEBA_IMAGES else about["images"]
 
 
 def data_sha256(data_dir: str | None) -> str:
-    """SHA-256 of the lists and of every image that they name."""
+    """SHA-256 of CelebA's lists and of every image that they name."""
     root = find("celeba", data_dir, LAYOUT, LIST, f"celeba/{LIST}").parent
     digest = hashlib.sha256()
     try:
@@ -146,6 +146,6 @@ def train_network(
 
 @torch.no_grad()
 def features_of(network: LandmarkCNN, inputs: Tensor) -> Tensor:
-    """(N, features) on the host."""
+    """(N, features) on the CPU."""
     device = next(network.parameters()).device
     return torch.cat([network.features(as_float(chunk.to(device))).cpu() for chunk in inputs.split(1000)])

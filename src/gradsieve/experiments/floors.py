@@ -1,7 +1,7 @@
-"""How far a plain step is from what the machine could do: its arithmetic, and its layers' products alone.
+"""A lower bound on the time of a plain step: the matrix products of its layers alone, and how many operations they are.
 
-The floor runs the convolutions and linear layers of one forward and backward on the shapes that they really see, in
-the precision that they really run in, and nothing else: no norms, activations, loss or update.
+The floor runs the convolutions and linear layers of one forward and backward, with the shapes and the precision of the
+real step, and nothing else: no norms, activations, loss or update.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Floor(NamedTuple):
 
 
 def make_floor(workload: Workload, device: torch.device) -> Floor:
-    """The layers' products of a plain step on this workload."""
+    """The matrix products of a plain step on this workload."""
     setup = set_up(workload, device)
     calls = layer_calls(setup)
 
@@ -38,20 +38,20 @@ def make_floor(workload: Workload, device: torch.device) -> Floor:
 
 
 def layer_calls(setup: Setup) -> list[tuple[Callable[[], Tensor], list[Tensor], Tensor]]:
-    """For each call of a layer: the call on tensors of its own, what gradients it owes, and the one it gets."""
+    """For each call of a layer: the call on its own tensors, the tensors to differentiate by, the output's gradient."""
     calls = []
 
     def laid_out(maps: Tensor) -> Tensor:
-        # GroupNorm forgets the layout channels_last that a convolution is fastest in.
+        # GroupNorm does not keep the memory layout channels_last, in which convolutions are fastest.
         keeps = maps.dim() == 4 and setup.inputs.is_contiguous(memory_format=torch.channels_last)
         return maps.contiguous(memory_format=torch.channels_last) if keeps else maps
 
     def note(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        # Autocast casts inside the layer; alone it gets what it really computes with.
+        # Autocast casts inputs and weights inside the layer. Here they are cast once, beforehand.
         own = {name: p.detach().to(output.dtype).requires_grad_() for name, p in layer.named_parameters()}
         source = laid_out(inputs[0].detach().to(output.dtype))
         wanted = list(own.values())
-        if inputs[0].requires_grad:  # the first layer owes none
+        if inputs[0].requires_grad:  # not in the first layer
             wanted.append(source.requires_grad_())
 
         def run() -> Tensor:
@@ -77,7 +77,7 @@ def count_flops(workload: Workload, setup: Setup) -> int:
 
 
 def captured(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """The step as one CUDA graph: the device's own time, without that of launching."""
+    """The step as one CUDA graph: its time on the device, without that of launching kernels."""
     with torch.cuda.device(device):
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -89,7 +89,7 @@ def captured(step: Callable[[], None], device: torch.device) -> Callable[[], Non
         with torch.cuda.graph(graph):
             step()
 
-    def replay(_: object = step) -> None:  # the graph works on the step's tensors, so they must live as long
+    def replay(_: object = step) -> None:  # the default keeps the step's tensors alive, which the graph works on
         graph.replay()
 
     return replay

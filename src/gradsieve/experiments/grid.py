@@ -1,4 +1,4 @@
-"""The runs that an experiment is made of, as pure functions of what was chosen."""
+"""The runs of an experiment, as pure functions of the user's choices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gradsieve.training.run import Preset, Run, make_run
 
 DATA = {"CF10": "cifar10", "CF100": "cifar100"}
 SHORT = {"sym": "symmetric", "pf": "pairflip"}  # the paper's names of corruptions
-ROW = re.compile(r"(?:(CF100?)-)?([a-z]+|[\w.]+:\w+)-([1-9]\d?)")  # a corruption of yours is named by its place
+ROW = re.compile(r"(?:(CF100?)-)?([a-z]+|[\w.]+:\w+)-([1-9]\d?)")  # data, corruption (or module:function), percentage
 
 
 @dataclass(frozen=True)
 class Scope:
-    """How much of an experiment to run, and how; where nothing is said, all of it and as the paper does."""
+    """How much of an experiment to run, and how. The default: all of it, as in the paper."""
 
     rows: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Scope:
     seeds: tuple[int, ...] = ()
     preset: Preset = "authors"
     epochs: int | None = None
-    data: str | None = None  # another data set under the same corruptions
+    data: str | None = None  # another data set instead of the paper's, with the same corruptions
     data_dir: str | None = None
     model_options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "auto"
@@ -41,7 +41,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid: where it stands in the table, and what it is."""
+    """One run of a grid, and its place in the table."""
 
     experiment: str
     row: str
@@ -49,8 +49,8 @@ class Cell:
     variant: str
     seed: int
     run: Run
-    folder: str  # below the grid's own; equal runs of different experiments share it
-    by_hand: Mapping[str, Any] = field(default_factory=dict)  # model options that are not the paper's
+    folder: str  # within runs/ of the grid's folder; equal runs of different experiments share it
+    by_hand: Mapping[str, Any] = field(default_factory=dict)  # model options that the user set
 
     @property
     def label(self) -> str:
@@ -58,7 +58,7 @@ class Cell:
 
 
 class Row(NamedTuple):
-    """What a row's name stands for."""
+    """A row of a table: its name, and what it stands for."""
 
     name: str
     data: str
@@ -67,17 +67,17 @@ class Row(NamedTuple):
 
 
 def make_cells(name: str, scope: Scope) -> list[Cell]:
-    """Every run of the experiment that was chosen, one seed after another: breadth first."""
+    """The chosen runs of an experiment, seed by seed, so that the whole table fills up evenly."""
     parts = list(chosen_parts(parts_of(name), scope))
     cells = [cell for part, narrowed in parts for cell in part_cells(part, narrowed)]
     if not cells:
         chosen = ", ".join((*scope.rows, *scope.methods, *scope.variants))
         raise InputError(f"No run of {name} has all that was chosen: {chosen}. Choose less at once.")
-    return sorted(cells, key=lambda cell: cell.seed)  # stable: within a seed the order stays
+    return sorted(cells, key=lambda cell: cell.seed)  # stable: within a seed the order is kept
 
 
 def chosen_parts(parts: list[Experiment], scope: Scope) -> Iterator[tuple[Experiment, Scope]]:
-    """The tables that have a chosen row and method, each with those that are its own and each of these once."""
+    """The tables that have a chosen row and method, each with the chosen ones that are its own, without repeats."""
     if scope.data is not None:
         require_fit("data set", scope.data, DATASETS, parts)
         parts = [part for part in parts if part.task in DATASETS[scope.data].tasks]
@@ -101,7 +101,7 @@ def chosen_parts(parts: list[Experiment], scope: Scope) -> Iterator[tuple[Experi
 
 
 def require_fit(kind: str, name: str, table: Mapping[str, Any], parts: Sequence[Experiment]) -> None:
-    """What is chosen must serve the task of at least one of the tables."""
+    """Refuse a choice that is not made for the task of any of the tables."""
     if any(part.task in table[name].tasks for part in parts):
         return
     task = parts[0].task
@@ -113,7 +113,7 @@ def require_fit(kind: str, name: str, table: Mapping[str, Any], parts: Sequence[
 
 
 def has_row(experiment: Experiment, row: str, data: str | None) -> bool:
-    """Whether a row is one of the table's; on other data, any corruption of its task will do."""
+    """Whether a row belongs to the table: on the paper's data one of its rows, on other data any of its task."""
     if data is None:
         return row in experiment.rows
     return experiment.task in CORRUPTIONS[row_of(row, experiment, data).corruption].tasks
@@ -125,7 +125,7 @@ def part_cells(experiment: Experiment, scope: Scope) -> Iterator[Cell]:
     rows = [row_of(name, experiment, scope.data) for name in scope.rows or default]
     for seed in scope.seeds or range(1, experiment.seeds + 1):
         for row in rows:
-            # Without corruption nothing is dropped: every method would be plain training.
+            # Without corruption no row is dropped: every method would equal plain training.
             methods = ("standard",) if row.corruption == "none" else scope.methods or experiment.methods
             for method in methods:
                 for variant in experiment.variants:
@@ -135,7 +135,7 @@ def part_cells(experiment: Experiment, scope: Scope) -> Iterator[Cell]:
 
 
 def make_cell(experiment: Experiment, row: Row, method: str, variant: Variant, seed: int, scope: Scope) -> Cell:
-    """One run. Its folder is named by what it is, so that an experiment finds the plain runs of another."""
+    """One run. Its folder is named after its settings, so that experiments share runs without a variant."""
     options = task_options(row.data, experiment.task)
     plain = variant_run(row, method, Variant(), seed, scope, options)
     run = variant_run(row, method, variant, seed, scope, options, experiment.epochs)
@@ -147,13 +147,13 @@ def make_cell(experiment: Experiment, row: Row, method: str, variant: Variant, s
 
 
 def task_options(data: str, task: Task) -> dict[str, Any]:
-    """What tells a data set that may be of either task which one a table needs; nothing where it is that by itself."""
+    """The ``task`` option for a data set that serves both tasks, if its default is not the one that a table needs."""
     own = signature(DATASETS[data].load).parameters.get("task")
     return {} if own is None or own.default == task else {"task": task}
 
 
 def spelled_out(run: Run) -> Run:
-    """A run with every option of its method named: a default that is given is no difference."""
+    """A run with the defaults of its method's options filled in, to compare with another."""
     options = {each.name: each.default for each in fields(METHODS[run.method]) if each.default is not MISSING}
     return replace(run, method_options={**options, **run.method_options})
 
@@ -167,7 +167,7 @@ def variant_run(
     data_options: Mapping[str, Any],
     epochs: int | None = None,
 ) -> Run:
-    """The run of a method on a row."""
+    """The run of a method in a variant on a row."""
     drop_rate = round(row.rate + variant.drop_more, 6)  # 0.7 - 0.05 is not 0.65 in floats
     if not 0 <= drop_rate < 1:
         raise InputError(
@@ -194,7 +194,7 @@ def variant_run(
 
 
 def row_of(name: str, experiment: Experiment, data: str | None) -> Row:
-    """What a row's name says: data, corruption and percentage."""
+    """The row of a name, which holds data (optional), corruption and percentage."""
     full = f"{data}-{name}" if data else name
     if name == CLEAN:
         return Row(full, data or FEATURES, "none", 0.0)
@@ -215,7 +215,7 @@ def bare(row: str) -> str:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """``3``: seeds 1 to 3. ``2,5`` or ``4-6``: these."""
+    """The seeds in a text: ``3`` is 1 to 3, ``2,5`` and ``4-6`` are as they say."""
     try:
         seeds: dict[int, None] = {}
         for item in [f"1-{text}"] if text.strip().isdigit() else text.split(","):
@@ -231,10 +231,10 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 
 def cell_path(out: Path, cell: Cell) -> Path:
-    """Where a cell's run lives."""
+    """The folder of a cell's run."""
     return out / run_folder(cell)
 
 
 def run_folder(cell: Cell) -> str:
-    """The same, within the grid's folder."""
+    """The same, relative to the grid's folder."""
     return f"runs/{cell.folder}"

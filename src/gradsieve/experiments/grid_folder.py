@@ -1,9 +1,9 @@
-"""The folder of a grid. All experiments of one preset can share it: runs that are equal are run once.
+"""The folder of a grid. Experiments with the same settings (grid.json) can share it: equal runs are trained once.
 
-grid.json         what all of its runs have in common
-features/         CelebA's features, where Table 1 was asked for
-runs/ROW/...      one folder a run
-EXPERIMENT.json   the records of its finished runs; with .md the table, and its curves as pictures
+grid.json         the settings that all of its runs have in common
+features/         CelebA's features, for Table 1
+runs/ROW/...      one folder per run
+EXPERIMENT.json   the records of its finished runs; beside it the table (.md) and the curves as pictures
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from gradsieve.training.result import require_whole
 from gradsieve.training.sources import changed_code
 
 GRID = "grid.json"
-BARE = {GRID, f"{GRID}.part"}  # all that a grid leaves which ended before its first run: as good as empty
-ELSEWHERE = ("data_dir", "device")  # settings of a run that do not decide its outcome
-ASIDE = (*ELSEWHERE, "sources")  # and what is compared in words of its own
+BARE = {GRID, f"{GRID}.part"}  # left by a grid that ended before its first run: no more than this counts as empty
+ELSEWHERE = ("data_dir", "device")  # settings of a run that do not influence its result
+ASIDE = (*ELSEWHERE, "sources")  # not compared as settings; sources are compared by changed_code()
 
 
 def claim(out: Path, scope: Scope) -> None:
-    """Make the folder, or see that it belongs to this grid."""
+    """Make the folder and write grid.json, or check that it belongs to this grid already."""
     if is_ours(out, scope):
         return
     try:
@@ -48,7 +48,7 @@ def claim(out: Path, scope: Scope) -> None:
 
 
 def is_ours(out: Path, scope: Scope) -> bool:
-    """Whether the folder is this grid's already; False where it is free, an error where it is not."""
+    """True if the folder is this grid's already, False if it is free, else an error."""
     if is_address(out):
         raise RunFolderError(f"{out} is an address and not a folder: work on a copy of it (remote_folder.mirrored).")
     try:
@@ -66,7 +66,7 @@ def is_ours(out: Path, scope: Scope) -> bool:
     if differing:
         raise RunFolderError(f"{out} holds another grid ({differing}). {elsewhere()}")
     own = own_data(scope)
-    if not own.items() <= (own | theirs).items():  # a grid of before does not know
+    if not own.items() <= (own | theirs).items():  # a name missing in theirs (older versions) counts as equal
         raise RunFolderError(
             f"{out} holds a grid of other data: {scope.data_dir} is not what its runs were made of, or has changed "
             f"since. {elsewhere('Put it back as it was')}"
@@ -75,19 +75,19 @@ def is_ours(out: Path, scope: Scope) -> bool:
 
 
 def settings_of_another(theirs: Any, ours: Mapping[str, Any]) -> str:
-    """Where a file's settings are not ours, in words."""
+    """How the settings in a file differ from ours, in words; empty if they do not."""
     theirs = theirs if isinstance(theirs, dict) else {}
     return differences({name: theirs.get(name) for name in ours}, ours)
 
 
 def default_folder(scope: Scope) -> Path:
-    """A name that says what is in it."""
+    """The folder of a grid that is given none, named after its settings."""
     length = None if scope.epochs is None else f"{scope.epochs}-epochs"
     return Path("runs") / "-".join(filter(None, ("grid", scope.data, scope.preset, length))).replace(":", ".")
 
 
 def in_common(scope: Scope) -> dict[str, Any]:
-    """What all runs of a grid share."""
+    """The settings that all runs of a grid share."""
     return {
         "preset": scope.preset,
         "epochs": scope.epochs,
@@ -97,7 +97,7 @@ def in_common(scope: Scope) -> dict[str, Any]:
 
 
 def own_data(scope: Scope) -> dict[str, str]:
-    """What tells your own data from other data of the same name; published sets are the same wherever they are."""
+    """What identifies a user's own data: its SHA-256 or folder. Empty for published sets, which need only a name."""
     if scope.data_dir is None or (scope.data != "table" and ":" not in (scope.data or "")):
         return {}
     path = find_csv(Path(scope.data_dir)) if scope.data == "table" else Path(scope.data_dir)
@@ -107,32 +107,32 @@ def own_data(scope: Scope) -> dict[str, str]:
 
 
 def result_of(cell: Cell, out: Path) -> dict[str, Any] | None:
-    """The result of a finished run; None where it is not finished. Where its data was does not matter."""
+    """The result of a finished run, None if it is not finished. Its data may have been in another folder."""
     folder = RunFolder(cell_path(out, cell), cell.run)
     if not folder.finished:
         return None
     with naming_way_out(folder.path):
         result = folder.result()
     ours = cell.run.to_json()
-    # A setting that did not exist when the run was made had the value that is the default now.
+    # Settings added since the run was made count as having their default.
     theirs = {each.name: each.default for each in fields(cell.run) if each.default is not MISSING} | result["run"]
     differing = settings_of_another(theirs, {name: value for name, value in ours.items() if name not in ASIDE})
     if differing:
         raise RunFolderError(f"{folder.path} holds another run ({differing}). {elsewhere()}")
     code = changed_code(theirs.get("sources"), cell.run.sources)
-    if code:  # runs of old and of new code have no mean in common
+    if code:  # results of old and of new code must not be averaged
         raise RunFolderError(
             f"{folder.path} holds a run of other code: {code}. Delete it and the others of that code to train them "
             "again, put the code back as it was, or choose another folder for the grid."
         )
-    with naming_way_out(folder.path):  # now, and not when the others have run: its figures go into the table
+    with naming_way_out(folder.path):  # checked now, before other runs are trained: the table needs its figures
         require_whole(folder.path, result, folder.metrics())
     return result
 
 
 @contextmanager
 def naming_way_out(path: Path) -> Iterator[None]:
-    """What to do about a finished run that is damaged."""
+    """Add to the error about a damaged run what to do about it."""
     try:
         yield
     except CheckpointError as error:
@@ -148,7 +148,7 @@ def record_of(cell: Cell, out: Path) -> Record:
 
 
 def write_reports(name: str, cells: Sequence[Cell], out: Path) -> dict[str, list[Record]]:
-    """Records, table and curves of what is finished, of this call and of those before it."""
+    """Write records, table and curves of all finished runs, those of earlier calls included."""
     reports = {}
     for part in PARTS[name]:
         path = out / f"{part}.json"
@@ -161,7 +161,7 @@ def write_reports(name: str, cells: Sequence[Cell], out: Path) -> dict[str, list
         write_records(path, records)
         try:
             pictures = draw_records(part, records, out)
-        except MissingExtraError:  # a picture is no reason to fail: the records are there to draw it later
+        except MissingExtraError:  # no reason to fail: pictures can be drawn later from the records
             pictures = []
         write_whole(out / f"{part}.md", report_page(part, records, pictures).encode())
         reports[part] = records

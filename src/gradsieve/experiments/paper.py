@@ -1,4 +1,4 @@
-"""The paper's own figures, copied from its tables under our names for rows and methods.
+"""The paper's own figures, copied from its tables, with our names for rows and methods.
 
 A row is data, corruption and percentage: CF10-pf-45 is CIFAR-10 with 45 % of the labels pair-flipped. The figures are
 kept as they were printed, mean ± standard deviation over the last ten epochs and the seeds.
@@ -13,7 +13,7 @@ Figures = Mapping[str, Mapping[str, str]]  # by row, then by column
 
 
 def read_table(text: str) -> Figures:
-    """A table printed with blanks: the first line names the columns, the first word of every other its row."""
+    """A table in text: the first line names the columns, the first word of each other line its row."""
     (_, *columns), *rows = (line.split() for line in text.strip().splitlines())
     table = {row: MappingProxyType(dict(zip(columns, figures, strict=True))) for row, *figures in rows}
     return MappingProxyType(table)
@@ -61,7 +61,7 @@ CF100-pf-35  34.07±0.19 32.88±0.10 34.53±0.23 33.14±0.07 2.30±0.07  34.17±
 CF100-pf-45  27.66±0.50 27.35±0.61 27.56±0.23 26.83±0.41 2.55±0.52  27.55±0.66 33.31±0.10 29.71±0.20  34.43±0.05
 """)
 
-# Table 3: Co-PRL(L) where the share that is dropped is not the share that is corrupted (eps).
+# Table 3: Co-PRL(L) at drop rates below and above the share of corrupted rows (eps).
 TABLE3 = read_table("""
 row           eps-0.10    eps-0.05    eps         eps+0.05    eps+0.10
 CF10-pf-45    65.07±0.83  70.07±0.67  73.78±0.17  77.56±0.55  79.36±0.43

@@ -1,4 +1,4 @@
-"""What a robust step does beside the network, part by part."""
+"""What a robust step does besides running the network, part by part, for timing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gradsieve.training.ledger import Ledger
 from gradsieve.training.tally import Tally
 
 Step = Callable[[], None]
-METHOD = "prl-l"
-ROWS = 50_000  # of the ledger: those of CIFAR
+METHOD = "prl-l"  # whose parts are timed
+ROWS = 50_000  # in the ledger, as for CIFAR
 
 
 def make_parts(workload: Workload, drop_rate: float, device: torch.device, compiles: bool = False) -> dict[str, Step]:
-    """Scores, selection and book-keeping alone; all that a drop-in loss does to the outputs, beside a plain loss.
+    """Steps for scores, selection and recording alone, and for a drop-in loss and a plain loss on given outputs.
 
-    On a GPU each is captured as a graph, compiled where the step is: what it adds to such a step.
+    On a GPU each is captured as a graph, and compiled if the step is, so that it takes as long as within such a step.
     """
     setup = set_up(workload, device)
     rule: Method = make_method(METHOD, METHODS, workload.criterion, workload.task, {})
@@ -34,7 +34,7 @@ def make_parts(workload: Workload, drop_rate: float, device: torch.device, compi
     with torch.no_grad():
         outputs = setup.networks[0](setup.inputs)
     ranked = rule.scores(outputs, targets)
-    assert ranked is not None  # METHOD ranks
+    assert ranked is not None  # METHOD has scores
     rows = torch.randperm(max(ROWS, workload.batch_size), device=device)[: workload.batch_size]
     ledger = Ledger.empty(max(ROWS, workload.batch_size), device)
     tally = Tally.empty(workload.outputs if workload.task == "classification" else 0, device)
@@ -76,4 +76,4 @@ def make_parts(workload: Workload, drop_rate: float, device: torch.device, compi
 
 
 def void(_: object) -> None:
-    """For a lambda that is a step: nothing comes back."""
+    """Drop a value, for lambdas that must return None."""

@@ -1,8 +1,8 @@
-"""The same steps as others make them, to be timed beside ours.
+"""Other implementations of the same steps, to time beside ours.
 
-The authors' PRL(L) is written afresh from what their code does: a forward to score in train form, an order found on
-the host, a new forward over the kept rows. Opacus and ``torch.func`` give each row's gradient or its norm; a step of
-PRL(G) is made of that in the cheapest way they allow.
+The authors' PRL(L) is a rewrite of what their code does: a forward in train mode to score, sorting on the host, and a
+new forward over the kept rows. Opacus and ``torch.func`` give per-row gradients or their norms; PRL(G) is built on
+them in the cheapest way they allow.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Peer:
-    """Another way to make a method's step."""
+    """Another implementation of a method's step."""
 
     make: Callable[[Workload, Setup, float], Step]
-    needs: str = ""  # a library that may not be there
-    mixed_rows: bool = False  # whether it can do BatchNorm
+    needs: str = ""  # a library that may not be installed
+    mixed_rows: bool = False  # whether it supports BatchNorm
 
     def obstacle(self, network: nn.Module) -> str | None:
-        """Why it cannot be measured here, if so."""
+        """Why it cannot be measured here; None if it can."""
         if self.needs and find_spec(self.needs) is None:
             return f"{self.needs} is not installed"
         if not self.mixed_rows and mixes_rows(network):
@@ -46,12 +46,12 @@ class Peer:
 
 
 def authors_prl_l(workload: Workload, setup: Setup, drop_rate: float) -> Step:
-    """PRL(L) as the paper's authors run it. (Their code knows classes only; squared error is by analogy.)"""
+    """PRL(L) as in the authors' code. (That is for classification only; squared error is added by analogy.)"""
     (network,), (optimizer,) = setup.networks, setup.optimizers
     count = int((1 - drop_rate) * workload.batch_size)
 
     def step() -> None:
-        outputs = network(setup.inputs)  # with its graph, and into BatchNorm's statistics
+        outputs = network(setup.inputs)  # as they do: with autograd, and updating BatchNorm's statistics
         if workload.task == "classification":
             wanted = nn.functional.one_hot(setup.targets, workload.outputs)
             scores = (outputs.float().softmax(1) - wanted).square().sum(1)
@@ -69,14 +69,14 @@ def authors_prl_l(workload: Workload, setup: Setup, drop_rate: float) -> Step:
 
 @contextmanager
 def quiet_hooks() -> Iterator[None]:
-    """Torch warns that nobody asked for a gradient at the first layer's input, which is as it should be."""
+    """Silence torch's warning that the first layer's input needs no gradient, which is as it should be."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         yield
 
 
 def opacus_prl_g(workload: Workload, setup: Setup, drop_rate: float) -> Step:
-    """Opacus's hooks leave every row's gradient; the kept rows' mean is the update."""
+    """Opacus's hooks compute every row's gradient; the update is their mean over the kept rows."""
     (network,), (optimizer,) = setup.networks, setup.optimizers
     watched: Any = import_module("opacus").GradSampleModule(network, loss_reduction="sum")
     parameters: list[Any] = list(network.parameters())
@@ -96,7 +96,7 @@ def opacus_prl_g(workload: Workload, setup: Setup, drop_rate: float) -> Step:
 
 
 def opacus_ghost_prl_g(workload: Workload, setup: Setup, drop_rate: float) -> Step:
-    """Opacus's ghost norms, then the second backward through the same graph that its fast clipping makes."""
+    """Opacus's ghost norms, then a second backward through the same graph, as in its fast gradient clipping."""
     (network,), (optimizer,) = setup.networks, setup.optimizers
     make: Any = import_module("opacus.grad_sample").GradSampleModuleFastGradientClipping
     watched = make(network, loss_reduction="sum", use_ghost_clipping=True)
@@ -116,7 +116,7 @@ def opacus_ghost_prl_g(workload: Workload, setup: Setup, drop_rate: float) -> St
 
 
 def func_prl_g(workload: Workload, setup: Setup, drop_rate: float) -> Step:
-    """``vmap(grad(...))`` gives every row's gradient; the kept rows' mean is the update."""
+    """``vmap(grad(...))`` gives every row's gradient; the update is their mean over the kept rows."""
     (network,), (optimizer,) = setup.networks, setup.optimizers
     parameters = dict(network.named_parameters())
 

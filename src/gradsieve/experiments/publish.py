@@ -1,4 +1,4 @@
-"""Publishing: records of finished runs join those in a folder, each in every table that its run belongs to."""
+"""Publishing: adds records of finished runs to a folder of records, in every table that the run belongs to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gradsieve.experiments.experiment import EXPERIMENTS
 from gradsieve.experiments.grid import Scope, make_cells
 from gradsieve.experiments.records import Record, departures, in_order, key, merge, read_records, write_records
 
-Place = tuple[Any, ...]  # what `key` gives
+Place = tuple[Any, ...]  # a key of `records.key`
 
 
 def publish_folder(folder: Path, to: Path) -> list[Path]:
-    """Add what a grid's folder has on record to the files in ``to``; its runs themselves need not be there any more."""
+    """Add the records in a grid's folder to the files in ``to``. The runs themselves may have been deleted."""
     found = {name: read_records(folder / f"{name}.json") for name in EXPERIMENTS}
     if not any(found.values()):
         files = ", ".join(f"{name}.json" for name in found)
@@ -25,7 +25,7 @@ def publish_folder(folder: Path, to: Path) -> list[Path]:
 
 
 def publish(to: Path, found: Mapping[str, Sequence[Record]]) -> list[Path]:
-    """Add records, by experiment, to the files in ``to``: all of them, or none where one does not fit."""
+    """Add records, by experiment, to the files in ``to``: all of them, or none if one conflicts."""
     paths = {name: to / f"{name}.json" for name in EXPERIMENTS}
     merged = {name: merge(read_records(path), found.get(name, ()), where=str(path)) for name, path in paths.items()}
     merged = {
@@ -41,7 +41,7 @@ def publish(to: Path, found: Mapping[str, Sequence[Record]]) -> list[Path]:
 
 
 def with_shared(tables: Mapping[str, Sequence[Record]]) -> dict[str, list[Record]]:
-    """Every table with what others have on record of the runs in its rows: half of the ablation are runs of Table 2."""
+    """Every table, completed with runs of its rows that other tables have: half of the ablation's are in Table 2."""
     runs = {name: runs_beside(name, records) for name, records in tables.items()}
     known = {
         runs[name][key(record)]: record
@@ -56,7 +56,7 @@ def with_shared(tables: Mapping[str, Sequence[Record]]) -> dict[str, list[Record
 
 
 def runs_beside(name: str, records: Sequence[Record]) -> dict[Place, Place]:
-    """Of every place in the rows that a table has records of, which run belongs there: equal runs share a folder."""
+    """For every place in the rows that a table has records of, the run that belongs there, identified by folder."""
     found = {}
     for record in {key({**record, "method": "", "variant": ""}): record for record in records}.values():
         row, seed, preset, epochs = (record[each] for each in ("row", "seed", "preset", "epochs"))
@@ -70,7 +70,7 @@ def runs_beside(name: str, records: Sequence[Record]) -> dict[Place, Place]:
 
 
 def at(place: Place, record: Record) -> Record:
-    """A record in its place in another table."""
+    """A record moved to its place in another table."""
     row, method, variant, *_ = place
     names = {"row": row, "method": method, **({"variant": variant} if variant else {})}
     return names | {name: value for name, value in record.items() if name not in ("row", "method", "variant")}

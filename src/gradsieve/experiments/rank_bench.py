@@ -1,8 +1,8 @@
 """What a step over several ranks costs on this machine, and how much of it is the selection.
 
-For each number of ranks as many processes share a workload's batch: gloo between processes of the CPU, NCCL between
-GPUs. A step, a plain step, one threshold alone and one sum of the gradients alone take turns; all ranks begin each turn
-together. On a machine with fewer cores than ranks the processes wait for each other, and everything takes longer.
+For each number of ranks, that many processes share a workload's batch, over gloo on the CPU and NCCL on GPUs. A step, a
+plain step, the selection alone and the sum of the gradients alone take turns; all ranks begin each turn together. On a
+machine with fewer cores than ranks the processes wait for each other, and everything takes longer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import choose_device
 from gradsieve.training.update import update
 
-LONGEST = 600  # seconds that a world may take
+LONGEST = 600  # seconds that the measurement for one number of ranks may take
 
 
 def rank_bench(
@@ -70,7 +70,7 @@ def rank_bench(
 
 
 def launch(world: int, order: dict[str, Any]) -> dict[str, Any]:
-    """What the first of ``world`` processes measures."""
+    """Start ``world`` processes, and return what the first of them measures."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -104,7 +104,7 @@ def launch(world: int, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(order: dict[str, Any]) -> dict[str, Any]:
-    """One rank's part of the work, and what it took."""
+    """Run one rank's part of the measurement."""
     workload = find_workload(order["workload"], order["batch_size"])
     device = choose_device(order["device"])
     with reproducible(0, device):
@@ -147,7 +147,7 @@ def step_of(workload: Workload, name: str, drop_rate: float, device: torch.devic
 
 
 def turns_together(parts: dict[str, Callable[[], Any]], turns: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of each part in each turn. The first rank says how often a turn repeats it."""
+    """Seconds of each part in each turn. The first rank decides how often a turn repeats it."""
     counts = {}
     for name, part in parts.items():
         part()

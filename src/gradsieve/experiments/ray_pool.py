@@ -1,8 +1,8 @@
-"""The runs of a grid on a Ray cluster, beside the local pool of ``workers``.
+"""The runs of a grid on a Ray cluster, as an alternative to the local pool of ``workers``.
 
-Ray starts a run where there is room, and again elsewhere when its worker is lost; the run itself knows from its folder
-where it stands, so that a second start goes on from the last state, and a third finds it finished. For that, the folder
-of the grid lies on a file system that all nodes share, or at an address that they can reach (``remote_folder``).
+Ray starts a run where there is room, and starts it again elsewhere if its worker is lost. A restarted run goes on from
+the last state in its folder. So the folder of the grid must lie on a file system that all nodes share, or at an address
+that they can reach (``remote_folder``).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from gradsieve.arguments import argument
 from gradsieve.errors import GradsieveError, InputError, MissingExtraError
 from gradsieve.experiments.workers import Outcome, Task, attempt
 
-RETRIES = 10  # of a run whose worker is lost
-GOODBYE = 120.0  # seconds in which runs that are told to stop can save
-TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # where Ray looks for the token of a cluster
+RETRIES = 10  # restarts of a run whose worker is lost
+GOODBYE = 120.0  # seconds that runs get to save when they are stopped
+TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # variables from which Ray reads a cluster's token
 ADDRESS = re.compile(r"ray(://[^/\s:]+:\d+)?")
 
 
 class Cluster(NamedTuple):
-    """Where to run, and what a run needs there."""
+    """A Ray cluster, and the GPUs that a run needs on it."""
 
-    address: str | None = None  # None: the cluster that RAY_ADDRESS names, or one of this machine alone
-    gpus_per_run: float | None = None  # None: 1 where the cluster has any, else 0
+    address: str | None = None  # None: the cluster of RAY_ADDRESS, or a new one on this machine alone
+    gpus_per_run: float | None = None  # None: 1 if the cluster has GPUs, else 0
 
 
 def read_cluster(text: str | None, gpus_per_run: float | None = None) -> Cluster | None:
-    """What ``ray`` and ``ray://host:port`` mean; None where no cluster is asked for."""
+    """The cluster that ``ray`` or ``ray://host:port`` stands for; None if ``text`` is None."""
     if text is None:
         if gpus_per_run is not None:
             raise InputError(
@@ -79,10 +79,10 @@ def run_on_ray(
 
 
 def connect(address: str | None) -> Any:
-    """Ray, connected; one that is started here tells nobody of it."""
+    """Ray, connected to a cluster. A new local one does not send usage statistics."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if any(os.environ.get(name) for name in TOKENS):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray's client looks at a token only where it is told so
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # without it, Ray's client ignores the token
     try:
         import ray  # pyright: ignore[reportMissingImports]
         from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
@@ -90,14 +90,14 @@ def connect(address: str | None) -> Any:
         raise MissingExtraError("ray", "ray", "A grid on a cluster") from error
     if ray.is_initialized():
         raise GradsieveError("This process is connected to Ray already. Call ray.shutdown() first.")
-    # Without "local" Ray would also try the last cluster that was started here, even one that is dead.
+    # Without "local" Ray would try the last cluster started on this machine, even a dead one.
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     errors = (ConnectionError, RuntimeError, ValueError, TimeoutError, RayError)
     try:
         ray.init(address=address, include_dashboard=False if address == "local" else None, log_to_driver=False)
     except errors as error:
         lines = str(error).strip().splitlines()
-        reason = (lines[-1] if lines[0].endswith(":") else lines[0]).split(". ")[0].rstrip(".")  # the last of a trace
+        reason = (lines[-1] if lines[0].endswith(":") else lines[0]).split(". ")[0].rstrip(".")  # last line of a trace
         raise InputError(
             f"No Ray cluster answers at {address} ({reason}). See that it runs, and that the port is the one of Ray's "
             "client (ray start --head --ray-client-server-port). Where the cluster asks for a token, which looks the "
@@ -107,7 +107,7 @@ def connect(address: str | None) -> Any:
 
 
 def check_room(resources: dict[str, float], gpus: float) -> None:
-    """A run that no node has room for would wait for ever."""
+    """Refuse a run that needs more GPUs than the cluster has: it would wait forever."""
     if gpus > resources.get("GPU", 0):
         raise InputError(
             f"A run needs {gpus:g} GPUs, but the cluster has {resources.get('GPU', 0):g}. Give another "
@@ -116,7 +116,7 @@ def check_room(resources: dict[str, float], gpus: float) -> None:
 
 
 def outcome_of(ray: Any, reference: Any) -> Outcome:
-    """How a run ended; one whose worker was lost again and again has crashed."""
+    """How a run ended; it counts as crashed once Ray has given up restarting it."""
     try:
         return ray.get(reference)
     except ray.exceptions.TaskCancelledError:
@@ -129,7 +129,7 @@ def outcome_of(ray: Any, reference: Any) -> Outcome:
 
 
 def dismiss(ray: Any, at_work: list[Any]) -> None:
-    """Stop the runs that are left as Ctrl-C does, and give them time to save."""
+    """Stop the remaining runs, as Ctrl-C does, and give them time to save."""
     for reference in at_work:
         ray.cancel(reference, force=False)
     if at_work:

@@ -1,7 +1,7 @@
-"""Records of finished runs: one a run, in JSON files that a person can read and check.
+"""Records of finished runs: one per run, in JSON files that a person can read and check.
 
-A record names where it stands in its table (row, method, variant), how it was trained, what came out, and the
-command, commit and device that it came from.
+A record holds the place in its table (row, method, variant), the settings, the figures, and the command, commit and
+device that they come from.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEEDED = ("row", "method", "seed", "preset", "epochs", "last10_mean", "last", "s
 
 
 def make_record(cell: Cell, summary: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Record:
-    """What is kept of a finished run."""
+    """The record of a finished run."""
     tests = [record["test"] for record in history]
     best = max(range(len(tests)), key=lambda epoch: -1e30 if tests[epoch] is None else tests[epoch])
     versions = summary["versions"]
@@ -58,18 +58,18 @@ def make_record(cell: Cell, summary: Mapping[str, Any], history: Sequence[Mappin
 
 
 def epoch_seconds(clock: Sequence[float]) -> float:
-    """The median time of an epoch, its test included, without the first: there, the device warms up."""
+    """The median time of an epoch, including its test. The first one, in which the device warms up, is left out."""
     lengths = [after - before for before, after in pairwise(clock)]
     return round(statistics.median(lengths or clock), 3)
 
 
 def key(record: Record) -> tuple[Any, ...]:
-    """Two records with the same key are of the same run."""
+    """What identifies a run: records with the same key are of the same run."""
     return (*(record.get(name, "") for name in KEY), departures(record))
 
 
 def departures(record: Record) -> str:
-    """What sets a run apart from the paper's beside its length: options of the model, and images for CelebA's."""
+    """How a run departs from the paper's, apart from its epochs: model options, and other images than CelebA's."""
     texts = [f"{name}={json.dumps(value)}" for name, value in record.get("model_options", {}).items()]
     if images := record.get("images"):
         texts.append(f"{'/'.join(map(str, images.values()))} images instead of CelebA's")
@@ -77,7 +77,7 @@ def departures(record: Record) -> str:
 
 
 def merge(old: Iterable[Record], new: Iterable[Record], *, where: str, replace: bool = False) -> list[Record]:
-    """Both, each run once. Another figure for the same run is an error, unless it may be replaced."""
+    """Both lists, each run once. Different figures for the same run are an error, unless ``replace``."""
     merged = {key(record): record for record in old}
     for record in new:
         there = merged.get(key(record))
@@ -89,14 +89,14 @@ def merge(old: Iterable[Record], new: Iterable[Record], *, where: str, replace: 
                 f"{where} has another figure for {place} ({figures}). Nothing was written: take the old record out "
                 "first if the new one is to replace it."
             )
-        # The same figure again may know more about itself, such as its curve.
+        # With the same figures, the new record may still add fields, such as the curve.
         merged[key(record)] = record if there is None or replace else {**record, **there}
     require_one_code(merged.values(), where)
     return list(merged.values())
 
 
 def require_one_code(records: Iterable[Record], where: str) -> None:
-    """Runs of old and of new code of a part have no mean in common."""
+    """Refuse runs of old and of new code of a user-defined part: they must not be averaged."""
     codes: dict[str, str] = {}
     for record in records:
         for place, sha256 in record.get("sources", {}).items():
@@ -108,12 +108,12 @@ def require_one_code(records: Iterable[Record], where: str) -> None:
 
 
 def is_of(record: Record, codes: Mapping[str, str]) -> bool:
-    """Whether a record is not of another state of the code than ``codes``."""
+    """False if a record was made with another state of the user-defined code in ``codes`` (SHA-256 by place)."""
     return all(codes.get(place, sha256) == sha256 for place, sha256 in record.get("sources", {}).items())
 
 
 def in_order(experiment: str, records: Iterable[Record]) -> list[Record]:
-    """As the table has them: by row, column, preset, epochs, departures and seed; what it does not know comes last."""
+    """By row, column, preset, epochs, departures and seed; rows and columns that the table does not have come last."""
     table = EXPERIMENTS[experiment]
     variants = tuple(variant.name for variant in table.variants)
 
@@ -129,7 +129,7 @@ def in_order(experiment: str, records: Iterable[Record]) -> list[Record]:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of a file, none where there is no file."""
+    """The records of a file; none if it does not exist."""
     if not path.exists():
         return []
     try:
@@ -143,7 +143,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """One value a line, so that a change shows as what it is."""
+    """Write one value per line, for readable diffs."""
     texts = [
         " {\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items()) + "\n }"
         for record in records

@@ -1,9 +1,9 @@
 """The folder of a grid at an address that fsspec knows: s3://bucket/grid, gs://bucket/grid, file:///shared/grid.
 
-Runs are locked, resumed and replaced file by file, which object stores cannot do. So each run works in a folder of its
-own machine, and its files are copied: from the address before it begins, to the address every half minute and at its
-end. Whoever takes a run over goes on from the copy; a run is a function of its settings, so that even two machines at
-the same run would leave the same bits.
+Runs need locks and atomic replacement of files, which object stores do not offer. So each run works in a local folder,
+and its files are copied: from the address before it begins, to the address every half minute and at its end. Another
+machine can take a run over from the copy. Even two machines at the same run would leave the same bits, since those
+depend on its settings alone.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 from gradsieve.arguments import argument, elsewhere
 from gradsieve.errors import GradsieveError, RunFolderError
 
-ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)")  # a path writes s3://bucket with one stroke
-LOCAL = ("file", "local")
-EVERY = 30.0  # seconds between two copies of a run at work: as often as it saves
-LAST = ("manifest.json", "result.json")  # they say what the other files are: written after them
-OWN = ("lock", "*.part")  # what no other machine needs
-SMALL = ("config.json", "metrics.jsonl", "result.json")  # of a run: all that a report needs
+ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)")  # /+: a Path turns s3://bucket into s3:/bucket
+LOCAL = ("file", "local")  # protocols whose addresses keep a leading slash
+EVERY = 30.0  # seconds between two copies of a running run: as often as it saves a state
+LAST = ("manifest.json", "result.json")  # copied last, because they refer to the other files
+OWN = ("lock", "*.part")  # not copied: no other machine needs them
+SMALL = ("config.json", "metrics.jsonl", "result.json")  # the files of a run that a report needs
 
-Stamp = tuple[int, int]  # when a file was written, and its size
+Stamp = tuple[int, int]  # time of the last change in nanoseconds, and size
 
 
 class Remote(NamedTuple):
@@ -40,7 +40,7 @@ class Remote(NamedTuple):
 
     def open(self) -> tuple[Any, str]:
         """Its file system, and its path there."""
-        from fsspec.core import url_to_fs  # torch brings it along, and needs it as seldom
+        from fsspec.core import url_to_fs  # installed with torch; imported only where needed
 
         try:
             files, path = url_to_fs(self.url)
@@ -55,12 +55,12 @@ class Remote(NamedTuple):
 
 
 def is_address(out: Path | str) -> bool:
-    """Whether this is no folder, but an address."""
+    """Whether this is an address instead of a local folder."""
     return ADDRESS.fullmatch(str(out)) is not None
 
 
 def remote_at(out: Path | str) -> Remote:
-    """The folder at an address, which may have gone through a path and lost a stroke."""
+    """The folder at an address, whose ``//`` may have been reduced to ``/`` by a Path."""
     match = ADDRESS.fullmatch(str(out))
     assert match is not None
     protocol, place = match.groups()
@@ -69,7 +69,7 @@ def remote_at(out: Path | str) -> Remote:
 
 @dataclass
 class Mirror:
-    """A folder of this machine beside one at an address, and the files that are the same in both."""
+    """A local copy of a folder at an address. ``same``: stamps of the local files that are equal in both."""
 
     remote: Remote
     local: Path
@@ -77,7 +77,7 @@ class Mirror:
     busy: threading.Lock = field(default_factory=threading.Lock)
 
     def pull(self, wanted: Callable[[PurePosixPath], bool] = lambda name: True) -> None:
-        """Copy what is there to this machine."""
+        """Copy the wanted files from the address to this machine."""
         with reached(self.remote):
             files, root = self.remote.open()
             files.invalidate_cache()
@@ -90,16 +90,16 @@ class Mirror:
                     self.same[str(name)] = stamp(target)
 
     def push(self, wanted: Callable[[PurePosixPath], bool] = lambda name: True) -> None:
-        """Copy what has changed here, and remove there what is gone here."""
+        """Copy local changes of the wanted files to the address, deletions included."""
         with self.busy, reached(self.remote):
             files, root = self.remote.open()
             found = {name: each for name, each in stamps(self.local).items() if wanted(PurePosixPath(name))}
             changed = [name for name, each in found.items() if self.same.get(name) != each]
-            # Read before the others are copied: those that they name may be replaced meanwhile.
+            # Read first: while the others are copied, the run may write a newer manifest, whose files are not copied.
             last = {name: content(self.local / name) for name in changed if name.endswith(LAST)}
             for name in (name for name in changed if name not in last):
                 files.makedirs(f"{root}/{PurePosixPath(name).parent}", exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):  # of a run at work: a newer one has taken its place
+                with contextlib.suppress(FileNotFoundError):  # a running run has deleted it, after writing a newer one
                     files.put_file(str(self.local / name), f"{root}/{name}")
                     self.same[name] = found[name]
             for name, text in last.items():
@@ -115,7 +115,7 @@ class Mirror:
 
 @contextlib.contextmanager
 def reached(remote: Remote) -> Iterator[None]:
-    """One error for all that the libraries of so many services raise."""
+    """One error for all that fsspec's various services raise."""
     try:
         yield
     except GradsieveError:
@@ -129,7 +129,7 @@ def reached(remote: Remote) -> Iterator[None]:
 
 
 def stamps(folder: Path) -> dict[str, Stamp]:
-    """The files of a folder by name, and what tells whether one has changed."""
+    """The stamps of a folder's files by name, to tell whether one has changed."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if not any(path.match(own) for own in OWN):
@@ -145,7 +145,7 @@ def stamp(path: Path) -> Stamp:
 
 
 def content(path: Path) -> bytes | None:
-    """The bytes of a file; None where it is gone."""
+    """The bytes of a file; None if it is gone."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -154,7 +154,7 @@ def content(path: Path) -> bytes | None:
 
 @contextlib.contextmanager
 def working_folder(path: Path, remote: Remote | None) -> Iterator[Path]:
-    """Where a run works: in its own folder, or in one of this machine that is copied to and from its address."""
+    """The folder that a run works in: its own or, if it is ``remote``, a local one copied from and to its address."""
     if remote is None:
         yield path
         return
@@ -164,7 +164,7 @@ def working_folder(path: Path, remote: Remote | None) -> Iterator[Path]:
 
         def copy_meanwhile() -> None:
             while not over.wait(EVERY):
-                with contextlib.suppress(RunFolderError):  # the next time, or at the end, where it is told
+                with contextlib.suppress(RunFolderError):  # the last push, at the end, raises if it fails as well
                     mirror.push()
 
         thread = threading.Thread(target=copy_meanwhile, daemon=True)
@@ -179,9 +179,9 @@ def working_folder(path: Path, remote: Remote | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def mirrored(out: Path) -> Iterator[tuple[Path, Mirror | None]]:
-    """The folder of a grid as a folder of this machine: itself, or a copy of what reports need.
+    """The local folder of a grid: ``out`` itself or, if that is an address, a copy of the files that reports need.
 
-    What the grid writes beside its runs, grid.json and the reports, is copied to the address in the end.
+    Files beside the runs (grid.json and the reports) are copied to the address at the end.
     """
     if not is_address(out):
         yield out, None
@@ -196,10 +196,10 @@ def mirrored(out: Path) -> Iterator[tuple[Path, Mirror | None]]:
 
 
 def is_report(name: PurePosixPath) -> bool:
-    """Whether a file of a grid is not one of a run's."""
+    """Whether a file of a grid lies beside its runs, such as grid.json and the reports."""
     return len(name.parts) == 1
 
 
 def fetch_run(mirror: Mirror, folder: str) -> None:
-    """Copy what a report needs of a run that has ended, wherever it ran."""
+    """Copy the files that a report needs of a run that has ended, from the address."""
     Mirror(mirror.remote.below(folder), mirror.local / folder).pull(lambda name: str(name) in SMALL)

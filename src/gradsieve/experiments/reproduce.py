@@ -36,7 +36,7 @@ from gradsieve.training.setting import CRITERIA, choose_device
 
 
 class Reproduced(NamedTuple):
-    """What an experiment gave."""
+    """The outcome of an experiment."""
 
     records: dict[str, list[Record]]  # by table
     failures: list[tuple[Cell, str]]  # runs that ended without a result, and why
@@ -52,11 +52,11 @@ def reproduce(
     cluster: Cluster | None = None,
     mirror: Mirror | None = None,
 ) -> Reproduced:
-    """Run what is not finished yet, and write the report.
+    """Train the runs that are not finished yet, and write the report.
 
-    ``jobs`` runs at a time: 1 where nothing is said, on a ``cluster`` as many as it has room for. Interrupted, killed
-    or out of disk space, everything finished is kept, and the same call goes on from there. ``mirror``: of which
-    address ``out`` is a copy (``remote_folder.mirrored``).
+    ``jobs`` runs at a time: by default 1, on a ``cluster`` as many as it has room for. If it is interrupted, killed or
+    out of disk space, all finished runs are kept, and the same call goes on from there. ``mirror``: the copy of an
+    address, if ``out`` is one (``remote_folder.mirrored``).
     """
     check_jobs(name, jobs, cluster)
     cells = plan(name, scope, out)
@@ -65,7 +65,7 @@ def reproduce(
         check_mirrored(cells, mirror)
     claim(out, scope)
     if mirror is not None:
-        mirror.push(is_report)  # nobody else takes it, and that it can be written to is known before the first run
+        mirror.push(is_report)  # before the first run: claims the address, and fails early if it is not writable
     watch = make_watch(show)(cells, out, jobs or 1, device)
     try:
         with sigterm_as_ctrl_c(), watch:
@@ -80,7 +80,7 @@ def reproduce(
 
 
 def plan(name: str, scope: Scope, out: Path) -> list[Cell]:
-    """The runs, each with the folder where its data is, or will be: spelled in full, so that a begun run is found."""
+    """The runs, each with the absolute folder of its data, so that a begun run compares equal from anywhere."""
     features = str((out / "features").resolve())
 
     def with_folder(cell: Cell) -> Cell:
@@ -91,7 +91,7 @@ def plan(name: str, scope: Scope, out: Path) -> list[Cell]:
 
 
 def check_cells(cells: Sequence[Cell]) -> None:
-    """Read every data set, make every method and network: half a night into a grid is late to learn what is wrong."""
+    """Load every data set, make every method and network: fails before the first run instead of hours into a grid."""
     by_data: dict[str, list[Run]] = {}
     for cell in cells:
         by_data.setdefault(json.dumps([cell.run.data, cell.run.data_dir, cell.run.data_options]), []).append(cell.run)
@@ -102,7 +102,7 @@ def check_cells(cells: Sequence[Cell]) -> None:
         for run in runs:
             make_method(run.method, METHODS, CRITERIA[loaded.task], loaded.task, run.method_options)
         for run in {json.dumps([run.model, run.model_options]): run for run in runs}.values():
-            with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+            with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
                 build(run.model, shape, loaded.outputs, run.model_options)
 
 
@@ -115,10 +115,10 @@ def run_cells(
     cluster: Cluster | None = None,
     mirror: Mirror | None = None,
 ) -> list[tuple[Cell, str]]:
-    """Bring every cell to its result; returns those that ended without one, with the reason.
+    """Train every cell that has no result; returns those that ended without one, with the reason.
 
-    All that the rest asks of this function: afterwards ``cell_path(out, cell)`` holds the run's config.json,
-    metrics.jsonl and result.json. What is there is not run again.
+    Afterwards ``cell_path(out, cell)`` holds the config.json, metrics.jsonl and result.json of each run: nothing else
+    is needed of it.
     """
     todo = []
     for cell in cells:
@@ -166,7 +166,7 @@ def run_cells(
 
 
 def check_mirrored(cells: Sequence[Cell], mirror: Mirror) -> None:
-    """Runs that read what the grid itself makes need it in a folder."""
+    """Refuse an address for runs on CelebA's features, which the grid makes in its own folder."""
     if any(cell.run.data == FEATURES for cell in cells):
         raise RunFolderError(
             f"{mirror.remote.url} is an address, but CelebA's features are made in the folder of the grid, where every "
@@ -175,7 +175,7 @@ def check_mirrored(cells: Sequence[Cell], mirror: Mirror) -> None:
 
 
 def check_jobs(name: str, jobs: int | None, cluster: Cluster | None = None) -> None:
-    """So many runs beside each other make sense."""
+    """Refuse less than one run at a time, and more than one if the experiment measures time."""
     if jobs is not None and jobs < 1:
         raise InputError(f"{argument('jobs')} is {jobs}, but at least one run must be at work.")
     beside = jobs not in (None, 1) or (cluster is not None and jobs is None)
@@ -186,11 +186,11 @@ def check_jobs(name: str, jobs: int | None, cluster: Cluster | None = None) -> N
 
 
 class DryRun(NamedTuple):
-    """A grid before it runs."""
+    """What a grid would train, and how long that would take."""
 
     cells: list[Cell]
     left: list[Cell]  # those that are not finished
-    expected: Estimate  # of these, one after another
+    expected: Estimate  # for these, one at a time
     jobs: int
     makes_features: bool
 
@@ -227,10 +227,10 @@ class DryRun(NamedTuple):
 
 
 def dry_run(name: str, scope: Scope, out: Path, jobs: int | None = None, cluster: Cluster | None = None) -> DryRun:
-    """What would be run, and how long that will take."""
+    """What would be trained, and how long that will take."""
     check_jobs(name, jobs, cluster)
     cells = plan(name, scope, out)
-    is_ours(out, scope)  # raises where it is another's
+    is_ours(out, scope)  # raises if it holds anything else
     results = [(cell, result_of(cell, out)) for cell in cells]
     left = [cell for cell, result in results if result is None]
     finished = [(cell, result["seconds"]) for cell, result in results if result is not None]
@@ -240,7 +240,7 @@ def dry_run(name: str, scope: Scope, out: Path, jobs: int | None = None, cluster
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """A time limit ends a grid as a person would: cleanly."""
+    """Handle SIGTERM, as sent at a time limit, like Ctrl-C: the grid saves and stops."""
     if threading.current_thread() is not threading.main_thread():  # signals belong to the main thread
         yield
         return

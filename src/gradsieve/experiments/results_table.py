@@ -1,4 +1,4 @@
-"""Records as tables in Markdown, with the paper's figures above ours, and as curves."""
+"""Tables of records in Markdown, the paper's figures above ours, and pictures of test curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCALE = {"accuracy": (100.0, 2), "r2": (1.0, 3), "epoch_seconds": (1.0, 2)}  # f
 
 
 def report_page(name: str, records: Sequence[Record], pictures: Iterable[str], *, blanks: bool = False) -> str:
-    """All records of an experiment. ``blanks``: show also the rows and methods that nobody ran."""
+    """All records of an experiment. ``blanks``: also show the rows and methods that have no runs."""
     experiment = EXPERIMENTS[name]
     is_the_papers = any(record["row"] in experiment.rows for record in records)
     parts = [f"## {experiment.title}" if is_the_papers else f"## {name}, on other data"]
@@ -30,12 +30,12 @@ def report_page(name: str, records: Sequence[Record], pictures: Iterable[str], *
 
 
 def group_of(record: Record) -> Group:
-    """Runs that may share a table: those with one preset and length, on the same model and images."""
+    """The key of runs that share a table: the same preset, epochs, model options and images."""
     return record["preset"], record["epochs"], departures(record)
 
 
 def group_title(experiment: Experiment, group: Group, records: Iterable[Record]) -> str:
-    """What the runs have in common, with a note if somebody chose the length or the model."""
+    """What the runs have in common, with a note if the epochs or the model were set by hand."""
     preset, epochs, other = group
     chosen = any("--epochs" in record["command"] and record["epochs"] != experiment.epochs for record in records)
     title = f"Preset {preset}, {epochs} epochs" + (f", {other}" if other else "")
@@ -43,7 +43,7 @@ def group_title(experiment: Experiment, group: Group, records: Iterable[Record])
 
 
 def table(experiment: Experiment, records: Sequence[Record], blanks: bool) -> str:
-    """A few lines per row: the paper's, and ours below."""
+    """A few lines per row: the paper's figures, and ours below."""
     columns = columns_of(experiment, records, blanks)
     lines = [["row", "", *(column_label(*column) for column in columns)], ["---"] * (len(columns) + 2)]
     for row in rows_of(experiment, records, blanks):
@@ -61,7 +61,7 @@ def table(experiment: Experiment, records: Sequence[Record], blanks: bool) -> st
 
 
 def metric_lines(experiment: Experiment, cells: Sequence[Sequence[Record]]) -> dict[str, list[str]]:
-    """Our figures as the paper measures them, as the mean of the last ten epochs, and for the last epoch alone."""
+    """Our figures: the mean of the last ten epochs, as in the paper, and the last epoch alone."""
     lines = {
         "gradsieve": [figure(cell, "last10_mean", experiment.metric) for cell in cells],
         "last epoch": [figure(cell, "last", experiment.metric) for cell in cells],
@@ -72,7 +72,7 @@ def metric_lines(experiment: Experiment, cells: Sequence[Sequence[Record]]) -> d
 def time_lines(
     printed: Sequence[str], cells: Sequence[Sequence[Record]], methods: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Seconds, and their ratios to plain training's: devices differ, but ratios can be compared."""
+    """Seconds, and their ratios to plain training's, which can be compared between devices."""
     plain = methods.index("standard") if "standard" in methods else None
     theirs = [float(text) if text else None for text in printed]
     ours = [
@@ -95,7 +95,7 @@ def ratios(seconds: Sequence[float | None], plain: int | None) -> list[str]:
 
 
 def figure(records: Sequence[Record], measure: str, metric: Metric) -> str:
-    """Mean over the seeds ± their standard deviation (their number); blank if nobody ran it."""
+    """Mean over the seeds ± their standard deviation (number of seeds); blank without records."""
     values = [record.get(measure) for record in records]
     if not values:
         return ""
@@ -125,7 +125,7 @@ def rows_of(experiment: Experiment, records: Sequence[Record], blanks: bool) -> 
 
 
 def best_epochs(experiment: Experiment, records: Sequence[Record]) -> str:
-    """What plain training would reach if the clean test labels said when to stop."""
+    """What plain training would reach if it were stopped at the epoch with the best test figure."""
     if experiment.metric == "epoch_seconds":
         return ""
     plain = [record for record in records if record["method"] == "standard" and record.get("best") is not None]

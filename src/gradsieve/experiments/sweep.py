@@ -1,11 +1,11 @@
 """A search over the settings of a fit, on a file some of whose targets are wrong.
 
-Every trial is trained on the same rows and judged by the same others, which are as wrong as those. Optuna goes by a
-score that one model can have; the last word between the best is a vote, row by row (``gradsieve.choosing.vote``).
+All trials train on the same rows and are scored on the same held-out rows, which have as many wrong targets. Optuna is
+guided by that score; between the best trials the held-out rows vote, row by row (``gradsieve.choosing.vote``).
 
-journal.log    every trial, in Optuna's journal: a sweep that is killed goes on
-answers/       what each trial says about the rows that judge
-sweep.json     the winner, and how sure that is
+journal.log    every trial, in Optuna's journal, from which a killed sweep goes on
+answers/       each trial's predictions for the held-out rows
+sweep.json     the winner, and how confident the vote is
 model/         the winner, fitted to all rows: the folder of a fit
 """
 
@@ -46,14 +46,14 @@ from gradsieve.training.folder import require_same
 
 Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Plan, and "hidden"
 
-JUDGES = 0.2  # of the rows
-MOST_JUDGES = 5_000
-FINALISTS = 5
-STARTUP = 10  # trials at random before the sampler learns from them
+JUDGES = 0.2  # the share of rows that is held out to judge trials
+MOST_JUDGES = 5_000  # held-out rows at most, however large the file
+FINALISTS = 5  # trials with the best scores, among which the held-out rows vote
+STARTUP = 10  # random trials before Optuna's sampler starts to learn from them
 
 
 def image_space(trial: Any) -> dict[str, Any]:
-    """What is searched for a folder of images where nobody says otherwise."""
+    """The default search space for a folder of images."""
     return {
         "drop_rate": trial.suggest_float("drop_rate", 0.0, 0.5, step=0.05),
         "learning_rate": trial.suggest_float("learning_rate", 3e-4, 1e-2, log=True),
@@ -61,7 +61,7 @@ def image_space(trial: Any) -> dict[str, Any]:
 
 
 def table_space(trial: Any) -> dict[str, Any]:
-    """The same for a table, and the network's layers."""
+    """The default search space for a table: the same, and the network's layers."""
     return image_space(trial) | {
         "hidden": [trial.suggest_categorical("width", [32, 128, 256])] * trial.suggest_int("depth", 1, 3),
     }
@@ -85,9 +85,9 @@ def sweep_file(
 ) -> dict[str, Any]:
     """Try settings, let held-out rows choose between the best, and fit the winner to all rows.
 
-    Returned is what sweep.json holds: the ``settings`` of the winner and its ``score``, the other ``finalists``,
-    whether the rows have ``decided`` between them, and the folder of the ``model``.
-    The folder ``out`` may hold the same sweep, begun or with fewer trials: then it goes on.
+    Returns the content of sweep.json: the ``settings`` of the winner and its ``score``, all ``finalists``, whether the
+    vote clearly ``decided`` between them, and the folder of the ``model``.
+    If ``out`` holds the same sweep, interrupted or with fewer trials, it is continued.
     """
     check_count(argument("trials"), trials, 2)
     data, out, targets, ignore, categorical = Path(data), Path(out), *map(as_names, (targets, ignore, categorical))
@@ -113,7 +113,7 @@ def sweep_file(
         except GradsieveError as error:
             if isinstance(error, InputError):
                 raise
-            study.tell(trial, state=states().PRUNED)  # it diverged, which is a result
+            study.tell(trial, state=states().PRUNED)  # it diverged: counts as a trial, without a score
             note(f"trial {done + 1}/{trials} has diverged")
             continue
         save_answers(answer_path(out, trial.number), answers)
@@ -125,7 +125,7 @@ def sweep_file(
 
 
 def ask(study: Any, seed: int, number: int) -> Any:
-    """The next trial. Its sampler is new and has a seed of its own, so that a sweep that goes on asks the same."""
+    """The next trial. Each gets a new sampler with its own seed, so that a continued sweep draws the same settings."""
     optuna = library()
     study.sampler = optuna.samplers.TPESampler(
         seed=seeds.derive(seed, "trial", number) % 2**32, n_startup_trials=STARTUP
@@ -134,19 +134,19 @@ def ask(study: Any, seed: int, number: int) -> Any:
 
 
 def split(rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to train on, and rows that judge."""
+    """Rows to train on, and held-out rows that judge."""
     order = torch.randperm(rows, generator=seeds.generator(seed, "sweep")).numpy()
     count = min(MOST_JUDGES, part(JUDGES, rows))
     return np.sort(order[count:]), np.sort(order[:count])
 
 
 def try_out(base: Plan, settings: Mapping[str, Any], prepared: Prepared, trained: NDArray, judges: NDArray) -> NDArray:
-    """A trial's answers for the rows that judge: probabilities (N, C), or outputs (N, q)."""
+    """A trial's predictions for the held-out rows: probabilities (N, C), or outputs (N, q)."""
     plan, design = apply(base, settings, prepared)
     scaled = prepared.scaled(plan.used_rate > 0)
     fitted = fit_networks(plan, prepared.inputs[trained], scaled[trained], design.build)
     answers = mean_outputs(fitted.networks, prepared.inputs[judges], plan.task)
-    if not np.isfinite(answers).all():  # these rows may lie farther out than any that it was trained on
+    if not np.isfinite(answers).all():  # possible even if training was stable: these rows may be more extreme
         raise GradsieveError("Answers for the rows that judge are NaN or infinite: the training has diverged.")
     return answers
 
@@ -164,12 +164,12 @@ def apply(base: Plan, settings: Mapping[str, Any], prepared: Prepared) -> tuple[
 
 
 def judged(prepared: Prepared, judges: NDArray) -> NDArray:
-    """The targets of the rows that judge, at the scale of the answers and clipped as where rows are dropped."""
+    """The targets of the held-out rows, scaled like the predictions, and clipped as for training that drops rows."""
     return prepared.scaled(drops=True)[judges]
 
 
 def finish(study: Any, out: Path, base: Plan, prepared: Prepared, judges: NDArray, data: str) -> dict[str, Any]:
-    """The vote between the best trials, and the winner fitted to all rows."""
+    """Let the held-out rows vote between the best trials, and fit the winner to all rows."""
     done = [trial for trial in ended(study) if trial.state == states().COMPLETE]
     best = sorted(done, key=lambda trial: -trial.value)[:FINALISTS]
     if len(best) < 2:
@@ -188,7 +188,7 @@ def finish(study: Any, out: Path, base: Plan, prepared: Prepared, judges: NDArra
         "decided": choice.decided,
         "model": str(out / "model"),
     }
-    written = out / "sweep.json"  # after the model: a kill may have come between them
+    written = out / "sweep.json"  # written after the model; if it is missing or differs, the model is fitted again
     if not (out / "model" / "model.json").exists() or not written.exists() or read_json(written) != result:
         save_winner(out / "model", plan, design, prepared, result)
         write_json(written, result)
@@ -196,16 +196,16 @@ def finish(study: Any, out: Path, base: Plan, prepared: Prepared, judges: NDArra
 
 
 def save_winner(folder: Path, plan: Plan, design: Design, prepared: Prepared, result: Mapping[str, Any]) -> None:
-    """Fit to all rows, and write what every fit writes; a model of fewer trials is replaced."""
+    """Fit to all rows, and write a model folder like any fit's. A model from fewer trials is replaced."""
     fitted = fit_networks(plan, prepared.inputs, prepared.scaled(plan.used_rate > 0), design.build)
     if forsaken := fitted.forsaken(prepared.targets.classes):
-        warnings.warn(forsaken, UserWarning, stacklevel=4)  # of who called sweep_file()
+        warnings.warn(forsaken, UserWarning, stacklevel=4)  # the caller of sweep_file()
     summary = {"data": result["data"], "rows": len(prepared.given), "loss": fitted.history[-1]["loss"]}
     save_fit(folder, prepared, design, fitted, {**about(summary, plan), "sweep": dict(result)}, is_ours=True)
 
 
 def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
-    """The sweep of a folder, or a new one; trials that a kill left behind are closed."""
+    """The sweep in a folder, or a new one. Trials that a killed process left running are marked as failed."""
     optuna = library()
     journal, config = out / "journal.log", out / "config.json"
     try:
@@ -227,7 +227,7 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
 
 
 def ended(study: Any) -> list[Any]:
-    """The trials that have a result: a score, or that they diverged."""
+    """The trials that have ended, with a score or because they diverged."""
     return study.get_trials(deepcopy=False, states=[states().COMPLETE, states().PRUNED])
 
 
@@ -246,7 +246,7 @@ def states() -> Any:
 
 
 def library() -> Any:
-    """Optuna, which is an extra."""
+    """Optuna, an optional dependency."""
     try:
         import optuna  # pyright: ignore[reportMissingImports]
     except ImportError as error:

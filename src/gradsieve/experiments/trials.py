@@ -1,7 +1,6 @@
-"""Trials: runs of Table 2 with something changed, to find out why a figure differs from the paper's.
+"""Trials: runs of Table 2 with one change, to find out why a figure differs from the paper's.
 
-Their records have a ``change`` besides what every record has: flags, a change of the source that was not kept, or
-another loop.
+Their records also have a ``change``: command-line flags, a temporary change of the source, or another training loop.
 """
 
 from __future__ import annotations

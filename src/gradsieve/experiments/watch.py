@@ -1,4 +1,4 @@
-"""What a person sees while a grid works: a live table in a terminal, a line a run elsewhere, or nothing."""
+"""The display while a grid runs: a live table in a terminal, a line per run elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gradsieve.experiments.grid import Cell, cell_path
 if TYPE_CHECKING:
     from rich.table import Table
 
-RECENT = 8  # ended runs that stay in the table
+RECENT = 8  # the last ended runs, which the live table shows
 
 
 class Watch:
-    """Silent, but it keeps count: the ended runs with their results, those at work, those that wait."""
+    """Shows nothing, but keeps count of ended and running runs, for the time left."""
 
     def __init__(self, cells: Sequence[Cell], out: Path, jobs: int, device: str) -> None:
         self.cells, self.out, self.jobs, self.device = cells, out, jobs, device
-        self.ended: list[tuple[Cell, dict[str, Any] | None]] = []  # None: without a result
-        self.at_work: dict[str, tuple[Cell, float]] = {}  # by folder, since when
+        self.ended: list[tuple[Cell, dict[str, Any] | None]] = []  # with their results, None if there is none
+        self.at_work: dict[str, tuple[Cell, float]] = {}  # running runs and when they started, by folder
 
     def __enter__(self) -> Watch:
         return self
@@ -49,7 +49,7 @@ class Watch:
         self.ended.append((cell, result))
 
     def seconds_left(self) -> float | None:
-        """From what the ended runs took, less what those at work have done already."""
+        """Estimated from the times of ended runs, less the share that running ones have done."""
         over = {cell.folder for cell, _ in self.ended}
         left = [cell for cell in self.cells if cell.folder not in over]
         known = [(cell, result["seconds"]) for cell, result in self.ended if result]
@@ -62,7 +62,7 @@ class Watch:
         return total / max(1, min(self.jobs, len(left)))
 
     def share_done(self, cell: Cell) -> float:
-        """By the epochs on record."""
+        """The share of a run's epochs that its metrics.jsonl has."""
         try:
             metrics = cell_path(self.out, cell) / "metrics.jsonl"
             return len(metrics.read_bytes().splitlines()) / cell.run.epochs
@@ -71,7 +71,7 @@ class Watch:
 
 
 class Lines(Watch):
-    """A line a run, for logs."""
+    """A line per run, for logs."""
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -85,7 +85,7 @@ class Lines(Watch):
 
 
 class LiveTable(Watch):
-    """The runs at work and the last that ended, with the time left."""
+    """A live table of the running runs and the last ended ones, with the time left."""
 
     def __init__(self, cells: Sequence[Cell], out: Path, jobs: int, device: str) -> None:
         from rich.live import Live

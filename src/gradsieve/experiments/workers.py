@@ -1,8 +1,8 @@
-"""Several runs at a time, each in a process of its own.
+"""Several runs at a time, each in its own process.
 
-A worker talks with the grid over one pipe. While it trains, a thread listens: an order to stop, and the end of the
-grid's own process, both reach the run as Ctrl-C does, so that it saves its state. Workers leave the terminal's group:
-there, one Ctrl-C would come twice, and a second one does not wait for the save.
+A worker communicates with the grid's process over one pipe. While it trains, a thread listens on the pipe: an order to
+stop, or the end of the grid's process, interrupts the run like Ctrl-C, so that it saves its state. Workers leave the
+terminal's process group: otherwise one Ctrl-C would reach them twice, and the second would interrupt the save.
 """
 
 from __future__ import annotations
@@ -39,49 +39,49 @@ class Outcome(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A run and its folder; ``remote`` where that is a copy of one at an address."""
+    """A run and its folder; ``remote`` is set if the run works in a copy of a folder at an address."""
 
     run: Run
     path: Path
     remote: Remote | None = None
-    flags: Mapping[str, str] = {}  # by which the one who asked for it knows its arguments
+    flags: Mapping[str, str] = {}  # the command-line names of arguments, for error messages
 
 
 def attempt(task: Task) -> Outcome:
-    """Train, or go on training. A run that diverged is a result, and no reason to stop the others."""
+    """Train a run, or go on with it. Divergence is an outcome that does not stop other runs."""
     from gradsieve.training.loop import train
 
     with warnings.catch_warnings():
-        # The paper's own rows go beyond the rate that its bounds allow: not worth a line for every run.
+        # Rows of the paper exceed the rate for which its bounds hold: no warning for every run.
         warnings.filterwarnings("ignore", message="The rate is")
         try:
             with spelled(task.flags), working_folder(task.path, task.remote) as path:
                 train(task.run, path, resume=True)
         except Interrupted as stop:
             return Outcome("stopped", str(stop))
-        except GradsieveError as error:  # its own class: the training failed; a subclass: what it was given did
+        except GradsieveError as error:  # the class itself: training diverged; a subclass: the input is wrong
             return Outcome("diverged" if type(error) is GradsieveError else "error", str(error))
     return Outcome("done")
 
 
 def work(orders: Connection, count: int) -> None:
-    """The life of one worker of ``count``: one run after the other, until there is no more or nobody who asks."""
+    """The main function of one of ``count`` workers: trains tasks until there are none, or the grid's process ends."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # between two runs there is nothing to save
-    import torch  # takes seconds, in which a signal may come
+    import torch  # takes seconds: after the signal handler is set
 
     torch.set_num_threads(max(1, torch.get_num_threads() // count))
     tasks: SimpleQueue[Task | None] = SimpleQueue()
     threading.Thread(target=listen, args=(orders, tasks), daemon=True).start()
     while (task := tasks.get()) is not None:
-        signal.signal(signal.SIGINT, stop_early)  # until the loop listens itself
+        signal.signal(signal.SIGINT, stop_early)  # until the training loop sets its own handler
         try:
             outcome = attempt(task)
         except BaseException:
             outcome = Outcome("crash", traceback.format_exc())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with contextlib.suppress(OSError):  # nobody listens any more
+        with contextlib.suppress(OSError):  # the grid's process has ended
             orders.send(outcome)
 
 
@@ -90,7 +90,7 @@ def stop_early(number: int, frame: FrameType | None) -> None:
 
 
 def listen(orders: Connection, tasks: SimpleQueue[Task | None]) -> None:
-    """Pass tasks on; when they end, stop the run that is at work."""
+    """Pass tasks on; when there are no more, or the pipe is closed, stop the current run."""
     with contextlib.suppress(EOFError, OSError):
         while (task := orders.recv()) is not None:
             tasks.put(task)
@@ -99,7 +99,7 @@ def listen(orders: Connection, tasks: SimpleQueue[Task | None]) -> None:
 
 
 class Worker(NamedTuple):
-    """A worker as the grid sees it."""
+    """A worker, for the grid's process."""
 
     process: BaseProcess
     pipe: Connection
@@ -107,15 +107,15 @@ class Worker(NamedTuple):
 
 @contextlib.contextmanager
 def workers(count: int) -> Iterator[list[Worker]]:
-    """So many workers that share the cores; in the end they save what they are at, and go."""
-    context = multiprocessing.get_context("spawn")  # a forked copy of a process that used CUDA or threads is broken
+    """``count`` workers that share the CPU cores. At the end they save their current runs, and stop."""
+    context = multiprocessing.get_context("spawn")  # fork is not safe in a process that uses CUDA or threads
     team = []
     try:
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, count))
             process.start()
-            theirs.close()  # so that a dead worker's pipe ends
+            theirs.close()  # so that reading from a dead worker ends with EOFError
             team.append(Worker(process, ours))
         yield team
     finally:
@@ -127,7 +127,7 @@ def workers(count: int) -> Iterator[list[Worker]]:
 
 
 def cause_of_death(code: int | None) -> str:
-    """Why a worker is gone, as far as its exit code tells."""
+    """Why a worker has died, by its exit code."""
     hint = f" If memory was short, take fewer {argument('jobs')}." if code == -9 else ""
     return f"Its process died (exit code {code}).{hint}"
 

@@ -1,4 +1,4 @@
-"""What steps are timed on: a network, a batch of random rows, and an optimizer."""
+"""Workloads to time steps on: a network, a batch of random rows, and an optimizer."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def set_up(workload: Workload, device: torch.device, networks: int = 1) -> Setup
     return Setup(inputs, targets, made, [make_optimizer(network, 1e-3) for network in made])
 
 
-DATA_ROWS = 2048  # of a captured engine, or as many as two batches have
+DATA_ROWS = 2048  # training rows of a captured engine, unless two batches are more
 
 
 def make_captured(rule: Method, workload: Workload, setup: Setup, drop_rate: float, compile: Compile) -> CapturedEngine:
     """The engine of a run on random rows, with the networks of ``setup``."""
     device, batches = setup.inputs.device, max(2, DATA_ROWS // workload.batch_size)
     run = Run(
-        data="digits",  # a run has a name for its data; these rows are random
+        data="digits",  # only a name, which a run needs: the rows are random
         method="standard",
         model=workload.model,
         epochs=1,

@@ -1,4 +1,4 @@
-"""The command ``gradsieve``: thin faces of functions. Torch is imported inside the commands, so help is instant."""
+"""The command ``gradsieve``: thin wrappers of functions. Commands import torch inside, so that help is instant."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import sys
 import warnings
 
-from gradsieve.cli import files, paper, training  # noqa: F401  # each adds its commands
+from gradsieve.cli import files, paper, training  # noqa: F401  # importing them adds their commands
 from gradsieve.cli.options import app, note
 from gradsieve.errors import GradsieveError, RankError
 
 
 def check_alone(command: str = "--help") -> None:
-    """Several ranks share a run of ``train``. Of any other command each would be a copy, at work on the same files."""
+    """Refuse several ranks for commands other than ``train``: each would do the same work on the same files."""
     ranks = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
     if ranks > 1 and command != "train" and not command.startswith("-"):
         raise RankError(
@@ -23,13 +23,13 @@ def check_alone(command: str = "--help") -> None:
 
 
 def main() -> None:
-    """Run the command; an error that we foresaw, like a warning, is one line and not a trace."""
+    """Run the command. Gradsieve's own errors, and warnings, are printed as one line without a traceback."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    sys.path.append(os.getcwd())  # methods, models and schedules of yours: module:name
+    sys.path.append(os.getcwd())  # for user-defined methods, models and so on (module:name)
     try:
         check_alone(*sys.argv[1:2])
         app()
     except GradsieveError as error:
-        if not getattr(error, "quiet", False):  # of several ranks, the first speaks
+        if not getattr(error, "quiet", False):  # of several ranks, only the first prints an error
             note(f"error: {error}")
         sys.exit(2)

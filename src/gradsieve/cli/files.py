@@ -1,4 +1,4 @@
-"""Commands for a file of one's own: ``fit``, ``predict``, ``sweep``, ``audit``, ``report``."""
+"""Commands for a user's own files: ``fit``, ``predict``, ``sweep``, ``audit``, ``report``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: the application, options of several of them, and how their values are read."""
+"""What the commands share: the application, common options, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gradsieve.version import __version__
 
 
 def flags_of(command: Any) -> dict[str, str]:
-    """The flags of a command by the names that Python has for them."""
+    """The flags of a command by the names of the Python arguments."""
     options = [each for each in command.params if each.param_type_name == "option"]
     one_by_one = {f"{each.name}s": each.opts[0] for each in options if each.multiple}  # --target for each of targets
     return {each.name: each.opts[0] for each in options} | one_by_one
 
 
 class Commands(TyperGroup):
-    """Commands in which what the library says of arguments names the flags of the one that is running."""
+    """Commands in which error messages name arguments by the flags of the command that is running."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         found = super().resolve_command(ctx, args)
-        if found[1] is not None:  # None where a shell completes a name
+        if found[1] is not None:  # None during shell completion
             ctx.with_resource(spelled(flags_of(found[1])))
         return found
 
@@ -86,7 +86,7 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def rate_or_auto(text: str) -> float | str:
-    """A number, or the word as it is: whether that is a rate is checked where it is used."""
+    """A number if it reads as one, else the text; the library checks whether it is valid."""
     try:
         return float(text)
     except ValueError:
@@ -94,7 +94,7 @@ def rate_or_auto(text: str) -> float | str:
 
 
 def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:
-    """``name=value`` arguments as a dictionary; a value that reads as JSON is what it says there."""
+    """``name=value`` arguments as a dictionary. Values are parsed as JSON where they are valid JSON, else text."""
     options = {}
     for pair in given or []:
         name, equals, value = pair.partition("=")
@@ -108,13 +108,13 @@ def pairs(argument: str, given: Pairs | None) -> dict[str, Any]:
 
 
 def note(text: str) -> None:
-    """Tell a person something that is not the result."""
+    """Print a message to standard error, apart from the result."""
     typer.echo(text, err=True)
 
 
 @contextmanager
 def stoppable(left: str) -> Iterator[None]:
-    """Where Ctrl-C ends the work: say what is ``left`` of it."""
+    """On Ctrl-C, say what is ``left`` of the work, and exit."""
     try:
         yield
     except KeyboardInterrupt:
@@ -124,7 +124,7 @@ def stoppable(left: str) -> Iterator[None]:
 
 @contextmanager
 def resumable(speaks: bool = True) -> Iterator[None]:
-    """Where Ctrl-C leaves a state behind: say how to go on. Of several ranks, one ``speaks``."""
+    """On Ctrl-C in training that saves a state, say how to go on, and exit. Of several ranks, only one ``speaks``."""
     from gradsieve.training.interrupt import Interrupted
 
     try:

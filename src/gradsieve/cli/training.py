@@ -195,7 +195,7 @@ def bench_ranks(
     turns: int,
     device: str,
 ) -> None:
-    """The other half of ``bench``: one method, over several numbers of processes."""
+    """``bench --ranks``: one method, over several numbers of processes."""
     from rich.console import Console
 
     from gradsieve.experiments.rank_bench import rank_bench

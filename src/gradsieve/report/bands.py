@@ -1,4 +1,4 @@
-"""Test curves of a whole table: a panel a row, a line a method, a band as wide as the seeds differ."""
+"""Test curves of a whole table: one panel per row, one line per method, bands for the spread over the seeds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gradsieve.errors import MissingExtraError
 from gradsieve.report.figures import R2_FLOOR
 from gradsieve.report.sheets import save_sheet
 
-Curve = Sequence[float | None]  # one value an epoch, None where it was not a number
-Panel = Mapping[str, Sequence[Curve]]  # by label, a curve a seed
-COLUMNS = 4
+Curve = Sequence[float | None]  # one value per epoch, None for NaN
+Panel = Mapping[str, Sequence[Curve]]  # by label, one curve per seed
+COLUMNS = 4  # of panels, at most
 
 
 def draw_bands(panels: Mapping[str, Panel], path: Path) -> None:
-    """Lines are means over the seeds, bands one standard deviation to each side, cut off at ``R2_FLOOR``."""
+    """Draw means over the seeds with bands of one standard deviation to each side, cut off at ``R2_FLOOR``."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ def draw_bands(panels: Mapping[str, Panel], path: Path) -> None:
     colours = {label: f"C{number % 10}" for number, label in enumerate(labels)}
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
-    # Room for one panel more where there is none left: the legend that all share.
+    # The extra height is for the legend, below the panels.
     figure = Figure(figsize=(3.4 * columns, 2.6 * lines + 0.3 + 0.2 * math.ceil(len(labels) / columns)))
     figure.set_layout_engine("constrained")
     FigureCanvasAgg(figure)
@@ -58,7 +58,7 @@ def draw_bands(panels: Mapping[str, Panel], path: Path) -> None:
 
 
 def over_seeds(curves: Sequence[Curve]) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each epoch, as far as the shortest curve goes."""
+    """Mean and standard deviation in each epoch, up to the end of the shortest curve."""
     means, spreads = [], []
     for values in zip(*curves, strict=False):
         numbers = [math.nan if value is None else value for value in values]

@@ -1,4 +1,4 @@
-"""What ``gradsieve bench`` measured, as tables for people."""
+"""The measurements of ``gradsieve bench`` as tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.table import Table
 
 
 def bench_table(workload: str, measured: Mapping[str, Any]) -> Group:
-    """The methods, then where a step's time goes, then what could not be measured."""
+    """The methods, then the parts of a step, then what could not be measured."""
     return Group(*_parts(workload, measured))
 
 
@@ -45,7 +45,7 @@ def _parts(workload: str, measured: Mapping[str, Any]) -> Iterator[Table | str]:
 
 
 def numbers(first: str, columns: list[str]) -> Table:
-    """A table of numbers with a name before each row."""
+    """An empty table for rows of a name and numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first, no_wrap=True)
     for column in columns:

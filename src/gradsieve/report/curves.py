@@ -9,17 +9,17 @@ from gradsieve.errors import MissingExtraError
 from gradsieve.report.figures import R2_FLOOR
 from gradsieve.report.sheets import save_sheet
 
-Curves = Mapping[str, Sequence[float]]  # by label, one value an epoch
+Curves = Mapping[str, Sequence[float]]  # by label, one value per epoch
 
 
 def draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
-    """One panel a task, one line a method. Values under ``R2_FLOOR`` leave the picture."""
+    """One panel per task, one line per method. Values below ``R2_FLOOR`` are cut off."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("matplotlib", "report", "Drawing curves") from None
-    figure = Figure(figsize=(5.2 * len(panels), 3.6), layout="constrained")  # no pyplot: nothing global
+    figure = Figure(figsize=(5.2 * len(panels), 3.6), layout="constrained")  # not pyplot, which has global state
     FigureCanvasAgg(figure)
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for label, values in curves.items():

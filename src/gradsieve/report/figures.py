@@ -1,4 +1,4 @@
-"""Figures as plain values. `svg` draws them for a page, `pictures` through matplotlib: both show the same."""
+"""Figures as plain values, which `svg` draws for a page and `pictures` with matplotlib."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BINS = 40
-MOST_POINTS = 400  # of a line: more than a page has pixels
-R2_FLOOR = -0.1  # R2 knows no floor: what falls deeper leaves the picture
+BINS = 40  # of a histogram
+MOST_POINTS = 400  # of a line: more would not be visible in a figure of some 400 pixels
+R2_FLOOR = -0.1  # R2 has no lower bound: curves below this are cut off
 
 
 @dataclass(frozen=True)
 class Line:
-    """A value at each x; None where there is none."""
+    """A value at each x, None where it is missing."""
 
     label: str
     x: tuple[float, ...]
@@ -33,7 +33,7 @@ class Lines:
     lines: tuple[Line, ...]
     x_label: str = "epoch"
     log: bool = False
-    lowest: float | None = None  # nothing below is shown
+    lowest: float | None = None  # values below are not shown
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class Histogram:
 
     title: str
     x_label: str
-    edges: tuple[float, ...]  # one more than there are bins
+    edges: tuple[float, ...]  # of the bins: one more than there are bins
     counts: Mapping[str, tuple[int, ...]]  # by group
     y_label: str = "rows"
-    open_ended: bool = False  # whether the last bin holds everything beyond it too
+    open_ended: bool = False  # whether the last bin also holds all values beyond it
 
 
 Figure = Lines | Histogram
 
 
 def line(label: str, values: Sequence[Any]) -> Line:
-    """One value an epoch, from 1 on; of a long run as many as can be seen, the last always."""
+    """One value per epoch, from 1 on; a long run is thinned out to ``MOST_POINTS``, and keeps its last value."""
     places = list(range(len(values)))
     if len(places) > MOST_POINTS:
         stride = math.ceil(len(places) / MOST_POINTS)
@@ -67,25 +67,25 @@ def finite(value: Any) -> float | None:
 
 
 def of_epochs(history: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """One entry of every epoch's record."""
+    """The entry ``name`` of every epoch's record."""
     return [record.get(name) for record in history]
 
 
 def test_figure(title: str, metric: str, histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Lines:
-    """The metric on the test rows, a line a run."""
+    """The metric on the test rows, one line per run."""
     lines = tuple(line(name, of_epochs(history, "test")) for name, history in histories.items())
     return Lines(title, metric, lines, lowest=R2_FLOOR if metric == "r2" else None)
 
 
 def rate_figure(history: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> Lines | None:
-    """Shares by epoch, by the names that the record and the figure have for them; None where there are none."""
+    """Shares by epoch. ``names`` maps names in the records to labels in the figure; None if it is empty."""
     lines = tuple(line(label, of_epochs(history, name)) for name, label in names.items())
     title = " and ".join(names.values())
     return Lines(f"{title[:1].upper()}{title[1:]}", "share", lines) if lines else None
 
 
 def vote_figure(pick: Mapping[str, Any]) -> Lines | None:
-    """How far each drop rate was behind the one that held-out rows chose, two standard errors to each side."""
+    """Each drop rate's margin against the chosen one in the vote of held-out rows, ± two standard errors."""
     rates, margins, errors = (
         [finite(each) for each in pick.get(name) or []] for name in ("rates", "margins", "errors")
     )
@@ -103,7 +103,7 @@ def vote_figure(pick: Mapping[str, Any]) -> Lines | None:
 
 
 def bound_figure(history: Sequence[Mapping[str, Any]]) -> Lines | None:
-    """The measured error of the gradient beside its bounds; None where nobody measured."""
+    """The measured error of the gradient beside its bounds; None if it was not measured."""
     measured = [record.get("gradient_error") or {} for record in history]
     if not any(measured):
         return None
@@ -114,16 +114,16 @@ def bound_figure(history: Sequence[Mapping[str, Any]]) -> Lines | None:
 
 
 def histogram(title: str, x_label: str, groups: Mapping[str, NDArray[Any]], shown: float = 0.995) -> Histogram | None:
-    """Groups of values over common bins, the last of which holds all beyond the share ``shown`` of the values too.
+    """Groups of values over common bins, up to the quantile ``shown``; the last bin also holds all values beyond it.
 
-    None where nothing is finite.
+    None if no value is finite.
     """
     known = [values[np.isfinite(values)] for values in groups.values()]
     everything = np.concatenate(known) if known else np.empty(0)
     if not len(everything):
         return None
     low, high, most = float(everything.min()), float(np.quantile(everything, shown)), float(everything.max())
-    if high <= low:  # nearly all alike
+    if high <= low:  # nearly all values are equal
         high = most if most > low else low + (abs(low) or 1.0)
     edges = np.linspace(low, high, BINS + 1)
     beyond = any(bool((values > high).any()) for values in groups.values())
@@ -135,7 +135,7 @@ def histogram(title: str, x_label: str, groups: Mapping[str, NDArray[Any]], show
 
 
 def value_range(figure: Lines) -> tuple[float, float]:
-    """The lowest and highest value that is shown, with a little air where the axis is linear."""
+    """The lowest and highest value that is shown, with a margin if the axis is linear."""
     floor = -math.inf if figure.lowest is None else figure.lowest
     values = [value for each in figure.lines for value in each.y if value is not None]
     shown = [value for value in values if value >= floor and (value > 0 or not figure.log)]
@@ -149,7 +149,7 @@ def value_range(figure: Lines) -> tuple[float, float]:
 
 
 def unseen(figure: Lines) -> list[str]:
-    """The lines that lie below the picture in every epoch."""
+    """The lines that lie below the shown range in every epoch."""
     floor = figure.lowest
     if floor is None:
         return []
@@ -171,7 +171,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten within, or the two ends where there is none."""
+    """Powers of ten between the two values, or the values themselves if there are none."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     stride = max(1, math.ceil((last - first + 1) / 6))
     return [10.0**power for power in range(first, last + 1, stride)] or [low, high]
@@ -186,7 +186,7 @@ def short(value: float, digits: int = 6) -> str:
 
 
 def described(figure: Figure) -> str:
-    """A figure in a sentence, for those who hear the page."""
+    """A figure in a sentence, for screen readers."""
     if isinstance(figure, Histogram):
         parts = [f"{name}: {sum(counts)} rows" for name, counts in figure.counts.items()]
         return f"{figure.title}. Histogram over {figure.x_label}. {'; '.join(parts)}."
@@ -200,5 +200,5 @@ def described(figure: Figure) -> str:
 
 
 def drawable(figures: Iterable[Figure | None]) -> list[Figure]:
-    """Those that are there."""
+    """The figures that are not None."""
     return [figure for figure in figures if figure is not None]

@@ -1,4 +1,4 @@
-"""Rows of a file that was audited, for those who give it to the report: cells of a table, pictures of a folder."""
+"""Rows of an audited file, which the user gives to show them in the report: a table's cells, a folder's images."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from gradsieve.tables.shards import is_shards
 
 
 def show_file(source: Path, findings: Findings) -> ShownRows:
-    """What a file or a folder of images holds in the rows of an audit."""
+    """The cells or pictures of the rows of an audit, from the audited file or folder of images."""
     rows = [row for row in findings.columns["row"] if isinstance(row, int)]
     if source.is_dir() and not is_shards(source):
         return ShownRows(pictures=file_pictures(source, rows, findings.columns.get("file", ())))
     targets = findings.summary.get("target")
-    if findings.file is not None and targets:  # an audit from before does not know its columns
+    if findings.file is not None and targets:  # audits of older versions do not name their target columns
         task: Task = "classification" if findings.summary.get("task") == "classification" else "regression"
         require_audited(source, targets, task, *given_targets(findings.file, task, len(targets)))
     return ShownRows(cells=file_cells(source, rows, findings.summary))
 
 
 def file_cells(source: Path, rows: Sequence[int], summary: Any) -> dict[int, dict[str, str]]:
-    """Cells by column as the file has them, of rows from 1 on; but not numbers that are given and suggested anyway."""
+    """Cells by column as written in the file, for rows counted from 1; without real-valued targets, shown elsewhere."""
     frame = read_frame(source)
     if any(not 1 <= row <= len(frame) for row in rows):
         raise InputError(f"{source} has {len(frame)} rows, but the audit has others. Give the file that was audited.")
     cells = read_written(source, [row - 1 for row in rows])
-    names = summary.get("names", ()) if summary.get("task") == "regression" else ()  # of classes, they are no columns
+    names = summary.get("names", ()) if summary.get("task") == "regression" else ()  # names of target columns
     shown = [name for name in frame.columns if name not in names]
     lines = {row: {} if frame.lines is None else {LINE: str(frame.lines[row - 1])} for row in rows}
     return {row: lines[row] | {name: cells[row - 1][name] for name in shown} for row in rows}
 
 
 def file_pictures(folder: Path, rows: Sequence[int], files: Sequence[Any]) -> dict[int, str]:
-    """The images by row; one that is gone, or whose name leads out of the folder, is left out."""
+    """The images by row. Those that are missing, or whose path leads out of the folder, are left out."""
     try:
         from PIL import Image
     except ImportError as error:
         raise MissingExtraError("Pillow", "data", "Showing images") from error
     found = {}
-    place = Path(os.path.abspath(folder))  # not resolved: a link in the user's own folder may lead anywhere
+    place = Path(os.path.abspath(folder))  # not resolve(): symbolic links in the user's own folder are allowed
     for row, name in zip(rows, files, strict=False):
         path = Path(os.path.abspath(place / str(name)))
         if not path.is_relative_to(place) or not path.is_file():

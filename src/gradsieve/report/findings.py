@@ -1,4 +1,4 @@
-"""What is known about suspect rows, as a report needs it: from an audit, from an audit's folder, or from a ledger."""
+"""What a report shows about suspect rows: read from an audit, from an audit's folder, or from a run's ledger."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from gradsieve.tables.cells import unquoted
 from gradsieve.training.files import read_json
 from gradsieve.training.ledger import Ledger
 
-WORDS = ("file", "id", "kind", "off", "gaps")  # columns of text
-CLASSES = ("given", "suggested")  # likewise, where the task is classification
-CLASS_KEYS = {"name", "rows", "kept_share", "flagged", "suggested"}  # of what a summary says about a class
-NEEDED = ("row", "suspicion", "flagged", "rank")
-csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a cell may be as long as it likes
+WORDS = ("file", "id", "kind", "off", "gaps")  # columns of audit.csv that hold text
+CLASSES = ("given", "suggested")  # columns that hold text too, if the task is classification
+CLASS_KEYS = {"name", "rows", "kept_share", "flagged", "suggested"}  # needed of each class in audit.json
+NEEDED = ("row", "suspicion", "flagged", "rank")  # columns that audit.csv must have
+csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the default would refuse long cells
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The most suspect rows with all that is said of them, and the measure of all rows."""
+    """The most suspect rows with all their columns, and the measure that ranks all rows."""
 
-    summary: Mapping[str, Any]  # as audit.json has it
-    columns: Mapping[str, Sequence[Any]]  # of the most suspect rows, the worst first; "row" is among them
-    measure: str  # what all rows are ranked by
-    values: NDArray[np.float64]  # (N,) that measure
+    summary: Mapping[str, Any]  # the content of audit.json
+    columns: Mapping[str, Sequence[Any]]  # of the most suspect rows, the worst first, such as "row"
+    measure: str  # the name of the measure
+    values: NDArray[np.float64]  # (N,) the measure of all rows
     flagged: NDArray[np.bool_]  # (N,)
-    file: Path | None = None  # the audit.csv that has all rows
+    file: Path | None = None  # the audit.csv with all rows
 
 
 def audit_findings(audit: Audit, rows: int) -> Findings:
-    """Of an audit at hand."""
+    """The findings of an audit in memory."""
     columns = {name: values.tolist() for name, values in audit.most_suspect(rows).items()}
     return Findings(audit.summary(), columns, "suspicion", audit.suspicion, audit.flagged)
 
 
 def run_findings(folder: Path, rows: int) -> Findings:
-    """Of a run that is audited now."""
+    """The findings of a run's folder, which is audited now."""
     return audit_findings(audit_run(folder), rows)
 
 
 def folder_findings(folder: Path, rows: int) -> Findings:
-    """Of a folder that ``gradsieve audit`` wrote; only the most suspect rows are kept in memory whole."""
+    """The findings of a folder that ``gradsieve audit`` wrote; of most rows only suspicion and flag are kept."""
     path = folder / "audit.csv"
     summary = read_json(folder / "audit.json")
     suspicion, flagged, found = array("d"), array("b"), []
@@ -81,7 +81,7 @@ def folder_findings(folder: Path, rows: int) -> Findings:
 
 
 def given_targets(path: Path, task: Task, targets: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """The row numbers (N,) of audit.csv, and what it says is given in them, (N, ``targets``)."""
+    """The row numbers (N,) in an audit.csv, and the given targets of these rows, (N, ``targets``)."""
     read, kind = (unquoted, object) if task == "classification" else (float, np.float64)
     try:
         with open(path, encoding="utf-8", newline="") as file:
@@ -96,12 +96,12 @@ def given_targets(path: Path, task: Task, targets: int) -> tuple[NDArray[np.int6
 
 
 def damaged(path: Path, error: Exception) -> CheckpointError:
-    """The one error for an audit.csv that cannot be read."""
+    """The error for an audit.csv that cannot be read."""
     return CheckpointError(f"{path} is damaged or not of an audit ({error}). Audit again into another folder.")
 
 
 def is_summary(summary: Any) -> bool:
-    """Whether audit.json has what a report reads, in the form that it reads."""
+    """Whether the content of audit.json has the structure that a report relies on."""
     if not isinstance(summary, dict) or not isinstance(summary.get("names", []), list):
         return False
     texts = [summary.get(name) or [] for name in ("warnings", "target")]
@@ -114,7 +114,7 @@ def is_summary(summary: Any) -> bool:
 
 
 def cells(name: str, texts: Sequence[str], task: Any) -> list[Any]:
-    """The cells of a column of audit.csv as the audit itself had them: a class called 7 is a name and no number."""
+    """The cells of a column of audit.csv with their types: a class called 7 stays text."""
     if name == "flagged":
         return [text == "1" for text in texts]
     if name in WORDS or (task == "classification" and name in CLASSES):
@@ -123,7 +123,7 @@ def cells(name: str, texts: Sequence[str], task: Any) -> list[Any]:
 
 
 def number_or_text(text: str) -> Any:
-    """A cell as the number that it reads as, or as it is."""
+    """A cell as a number if it reads as one, else the text."""
     try:
         return int(text) if text.strip().removeprefix("-").isdecimal() else float(text)
     except ValueError:
@@ -133,12 +133,12 @@ def number_or_text(text: str) -> Any:
 def ledger_findings(
     settings: Mapping[str, Any], ledger: Ledger, source: SourceTargets | None, rows: int
 ) -> Findings | None:
-    """Of a run without an audit: the rows by their mean score. None where the method scored nothing."""
+    """The findings of a run without an audit: the rows by their mean score. None if the method has no scores."""
     scored, judged, dropped = (column.numpy() for column in (ledger.scored, ledger.judged, ledger.dropped))
     if not scored.any():
         return None
     scores = ledger.mean_score.double().numpy()
-    order = np.argsort(-scores, kind="stable")[: min(rows, int((scored > 0).sum()))]  # the others are NaN, and last
+    order = np.argsort(-scores, kind="stable")[: min(rows, int((scored > 0).sum()))]  # unscored rows: NaN, sorted last
     flagged = is_dropped(ledger)
     columns: dict[str, list[Any]] = {"row": order.tolist(), "mean_score": scores[order].tolist()}
     if source is not None and source.task == "classification":

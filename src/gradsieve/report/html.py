@@ -1,4 +1,4 @@
-"""The report: one HTML file that can be opened and mailed. It loads nothing, and only its own script may run."""
+"""The report: one self-contained HTML file. It loads nothing, and its policy lets only its own script run."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from gradsieve.training.files import write_whole
 from gradsieve.training.result import Result
 
 GENERATOR = "gradsieve report"
-FRAGMENT_ROWS = 20  # in a notebook
+FRAGMENT_ROWS = 20  # suspect rows that a notebook shows
 
 
 def write_report(subjects: Sequence[Subject], out: Path) -> None:
-    """Write the report; only an older report is ever written over."""
+    """Write the report. An older report is replaced, but no other file."""
     check_out(out)
     write_whole(out, page(subjects).encode())
 
 
 def check_out(out: Path) -> None:
-    """A file that is not ours stays as it is."""
+    """Refuse a file name where no report can be written, or where another file is."""
     if out.is_dir():
         raise InputError(
             f"{out} is a folder, but the report is a file. Choose another file as "
@@ -75,12 +75,12 @@ def page(subjects: Sequence[Subject]) -> str:
 
 
 def asset(name: str) -> Html:
-    """A file of ours beside this one."""
+    """A file of this package that belongs to the page."""
     return Html((files("gradsieve.report") / name).read_text(encoding="utf-8"))
 
 
 def allowed(source: str) -> str:
-    """What a Content-Security-Policy calls this very text, and no other."""
+    """The Content-Security-Policy source that allows exactly this text, by its hash."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
@@ -92,7 +92,7 @@ def banner(subjects: Sequence[Subject]) -> Html:
 
 
 def content(subjects: Sequence[Subject]) -> Html:
-    """One subject as it is; several side by side first, then each to be opened."""
+    """The body of the page: one subject in full, or a comparison of several and then each, collapsible."""
     if len(subjects) == 1:
         return join([tag("h2", subjects[0].name), subject_body(subjects[0], "rows-1")])
     telling = next((number for number, each in enumerate(subjects, 1) if each.findings is not None), 1)
@@ -111,7 +111,7 @@ def content(subjects: Sequence[Subject]) -> Html:
 
 
 def side_by_side(subjects: Sequence[Subject]) -> Html:
-    """A line a subject, and the test curves of those that share their data."""
+    """A table with one line per subject, and the test curves of those that share their data."""
     links = [tag("a", each.name, href=f"#run-{number}") for number, each in enumerate(subjects, 1)]
     summaries, settings = [each.summary for each in subjects], [each.settings for each in subjects]
 
@@ -151,7 +151,7 @@ def side_by_side(subjects: Sequence[Subject]) -> Html:
 
 
 def subject_body(subject: Subject, rows_name: str | None) -> Html:
-    """All that there is to say about a run or an audit."""
+    """All sections about a run or an audit."""
     return join(
         [
             opening(subject),
@@ -167,7 +167,7 @@ def subject_body(subject: Subject, rows_name: str | None) -> Html:
 
 
 def result_fragment(result: Result) -> str:
-    """A result as a notebook shows it: no script, no data."""
+    """A result as a notebook shows it, without a script, and without its rows."""
     subject = result_subject(result)
     certificate = certificate_part(subject) if certificate_figure(subject) is not None else None
     return fragment([opening(subject), subject_figures_part(subject), certificate, settings_part(subject)])

@@ -1,4 +1,4 @@
-"""The parts of a report about one subject, each as markup or nothing."""
+"""The sections of a report about one subject, each as markup, or None if there is nothing to show."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from gradsieve.report.svg import draw
 from gradsieve.training.command import train_command
 from gradsieve.training.run import Run
 
-CONFUSED = 3  # classes named as more likely
+CONFUSED = 3  # suggested classes that are named for each class, at most
 
 
 def opening(subject: Subject) -> Html:
-    """What was trained and what came out: its figures, and a few sentences."""
+    """The first section: what was trained or audited and its main figures, as tiles and sentences."""
     tiles = [tag("div", tag("strong", figure), tag("span", words)) for figure, words in facts(subject)]
     sentences = " ".join([*run_sentences(subject), *findings_sentences(subject.findings)])
     paragraphs = [sentences, *subject.notes] if sentences else subject.notes
@@ -39,7 +39,7 @@ def opening(subject: Subject) -> Html:
 
 
 def facts(subject: Subject) -> list[tuple[str, str]]:
-    """The figures that one looks for first, each with what it is."""
+    """The main figures, each with a caption."""
     summary, findings, found = subject.summary, subject.findings, []
     if findings is not None:
         what = "flagged" if findings.measure == "suspicion" else "mostly dropped"
@@ -77,7 +77,7 @@ def findings_sentences(findings: Findings | None) -> list[str]:
 
 
 def figures_part(figures: Iterable[Figure]) -> Html:
-    """Figures, as many beside each other as there is room for."""
+    """Figures side by side."""
     return tag("div", (draw(figure) for figure in figures), class_="figures")
 
 
@@ -86,7 +86,7 @@ def subject_figures_part(subject: Subject) -> Html:
 
 
 def rate_part(subject: Subject) -> Html:
-    """How much was dropped, and where that number comes from."""
+    """How much was dropped, and how that rate was chosen."""
     sentences = [*drop_sentences(subject), *truth_sentences(subject)]
     findings = subject.findings
     if findings is not None and "rate" in findings.summary:
@@ -121,7 +121,7 @@ def drop_sentences(subject: Subject) -> list[str]:
 
 
 def truth_sentences(subject: Subject) -> list[str]:
-    """How the dropped rows compare with the wrong ones, where we made those."""
+    """How the dropped rows compare with the wrong ones, if targets were corrupted on purpose."""
     if not subject.is_truth_known:
         return ["Nobody knows which rows are wrong: the targets are as they came."] if subject.settings else []
     corruption, rate = subject.settings["corruption"], subject.settings.get("rate", 0)
@@ -140,7 +140,7 @@ def truth_sentences(subject: Subject) -> list[str]:
 
 
 def class_part(subject: Subject) -> Html | None:
-    """What became of each class: a minority must not vanish silently."""
+    """How many rows of each class were kept, so that a class that vanishes is noticed."""
     columns = class_columns(subject)
     if not columns:
         return None
@@ -150,7 +150,7 @@ def class_part(subject: Subject) -> Html | None:
 
 
 def class_columns(subject: Subject) -> list[Column]:
-    """Counts and shares by class, as far as they are known: from the audit, the rows themselves, the last epoch."""
+    """Counts and shares by class, as far as known: from the audit, the targets and ledger, and the last epoch."""
     audited = subject.findings.summary.get("classes") or [] if subject.findings else []
     last = (subject.history[-1].get("kept_share_of_class") if subject.history else None) or []
     targets = subject.targets if subject.targets is not None and subject.targets.task == "classification" else None
@@ -189,7 +189,7 @@ def likely(suggested: Mapping[str, int]) -> str:
 
 
 def kinds_part(findings: Findings | None) -> Html | None:
-    """For targets that are numbers: the kinds of error, and which outputs are off."""
+    """For real-valued targets: the kinds of error, and which outputs are off."""
     if findings is None:
         return None
     tables = [
@@ -201,7 +201,7 @@ def kinds_part(findings: Findings | None) -> Html | None:
 
 
 def certificate_part(subject: Subject) -> Html | None:
-    """The paper's bound on the error of the gradient, beside that error as measured."""
+    """The paper's bound on the error of the gradient, beside the measured error."""
     if not subject.settings:
         return None
     figure = certificate_figure(subject)
@@ -226,7 +226,7 @@ def certificate_part(subject: Subject) -> Html | None:
 
 
 def bound_table(measured: Mapping[str, Any]) -> Html:
-    """The last measurement in numbers."""
+    """The last measurement as a table."""
     meanings = {
         "error": "measured error of the gradient",
         "lemma1": "bound of Lemma 1, whichever rows a filter keeps",
@@ -243,11 +243,11 @@ def bound_table(measured: Mapping[str, Any]) -> Html:
 
 
 def settings_part(subject: Subject) -> Html | None:
-    """Everything that decided the outcome: settings, versions, device, command."""
+    """What determined the result: settings, versions, device, command."""
     if not subject.settings:
         return None
     settings = {name: value for name, value in subject.settings.items() if value is not None and value != {}}
-    if "data_dir" in settings:  # a report is mailed: where the data lie is nobody's business
+    if "data_dir" in settings:  # reports are shared: do not reveal the user's folders
         settings["data_dir"] = f"…/{PurePath(str(settings['data_dir'])).name}"
     summary = subject.summary
     known = {name: summary[name] for name in ("precision", "engine", "bound") if name in summary}
@@ -259,7 +259,7 @@ def settings_part(subject: Subject) -> Html | None:
 
 
 def command_of(settings: Mapping[str, Any]) -> str | None:
-    """The command that trains this run; None where it names code of others, which is not looked up."""
+    """The command that trains this run; None if it names user-defined code, which a report does not import."""
     if names_code(settings):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The most suspect rows of a report: their pictures or cells, what is given, and what was expected."""
+"""The most suspect rows of a report: their pictures or cells, their given targets, and the suggested ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ GIVEN = "given → suggested"
 ROW = ("id", "file")
 FIRST = (*ROW, "given", "suggested", GIVEN, "kind", "in truth", "suspicion", "flagged", "confidence", "mean_score")
 POINTS = "On the pictures: the given points in orange, the suggested ones in blue."
-MOST_OUTPUTS = 4  # of a row, shown in one cell
-MOST_INPUTS = 8  # columns of a table that get a column of their own
+MOST_OUTPUTS = 4  # targets of a row that are shown in one cell
+MOST_INPUTS = 8  # up to so many input columns of a table are shown as columns, more of them in a single cell
 
 
 def rows_part(subject: Subject, name: str | None) -> Html | None:
-    """The most suspect rows; with a ``name``, a table to sort and search."""
+    """The most suspect rows. With a ``name``, the table can be sorted and searched."""
     findings = subject.findings
     if findings is None or not findings.columns.get("row"):
         return None
@@ -34,7 +34,7 @@ def rows_part(subject: Subject, name: str | None) -> Html | None:
 
 
 def row_columns(findings: Findings, beside: ShownRows) -> list[Column]:
-    """Everything that is known about the rows, for people: their picture, what is given, what was expected."""
+    """All columns about the rows: picture, given and suggested targets, suspicion and so on."""
     found = dict(findings.columns)
     rows = found.pop("row")
     found.pop("rank", None)
@@ -58,7 +58,7 @@ def picture(beside: ShownRows, row: int) -> Html:
 
 
 def merged_outputs(found: Mapping[str, Sequence[Any]], names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """Rows of many outputs with one cell for what is given and suggested: of those that are off, or of the first."""
+    """For many outputs, one cell for given and suggested targets: of the outputs that are off, or of the first ones."""
     given = [found.get(f"given {name}") for name in names]
     suggested = [found.get(f"suggested {name}") for name in names]
     parts = {f"{what} {name}" for what in ("given", "suggested") for name in names}
@@ -66,7 +66,7 @@ def merged_outputs(found: Mapping[str, Sequence[Any]], names: Sequence[str]) -> 
         title: values for title, values in found.items() if title not in parts | {"off"}
     }
     length = len(next(iter(found.values())))
-    off = [f";{cell};" for cell in found.get("off", [""] * length)]  # not split: a name may have a semicolon in it
+    off = [f";{cell};" for cell in found.get("off", [""] * length)]  # not split(";"): names may contain semicolons
     cells = []
     for row in range(length):
         marked = [place for place, name in enumerate(names) if f";{name};" in off[row]] or list(range(len(names)))
@@ -86,7 +86,7 @@ def shown_of(values: Sequence[Any] | None, row: int) -> str:
 
 
 def input_columns(cells: Sequence[Mapping[str, str]]) -> list[Column]:
-    """A table's own cells, each in its column where they are few."""
+    """The cells of an audited table: each in its own column if they are few, else joined in one."""
     names = list(dict.fromkeys(name for row in cells for name in row))
     inputs = [name for name in names if name != LINE]
     first = names if len(inputs) <= MOST_INPUTS else [name for name in names if name == LINE]
@@ -98,6 +98,6 @@ def input_columns(cells: Sequence[Mapping[str, str]]) -> list[Column]:
 
 
 def cell_column(title: str, texts: Sequence[str]) -> Column:
-    """Cells as the file has them; where all are numbers, sorted as such."""
+    """Cells as written in the file, sorted as numbers if all of them are."""
     numbers = [finite(number_or_text(text)) for text in texts]
     return Column(title, texts, None if None in numbers else numbers)

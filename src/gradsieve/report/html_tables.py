@@ -9,12 +9,12 @@ from typing import Any
 from gradsieve.report.figures import finite
 from gradsieve.report.markup import Child, Html, tag
 
-LONG = 40  # characters
+LONG = 40  # characters: a column with a longer text wraps its lines
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its head, its cells, and what it is sorted by where that is a number."""
+    """A column: its header, its cells, and the numbers to sort it by if it is numeric."""
 
     title: str
     cells: Sequence[Child]
@@ -22,18 +22,18 @@ class Column:
 
 
 def text_column(title: str, values: Sequence[Any]) -> Column:
-    """A column of words, or of whatever is shown as it is."""
+    """A column of text or markup, shown as it is."""
     return Column(title, values)
 
 
 def number_column(title: str, values: Sequence[Any], shown: str = ".4g") -> Column:
-    """A column of numbers, shown in a format; what is none stays empty."""
+    """A column of numbers in the format ``shown``; values that are not finite numbers stay empty."""
     numbers = [finite(value) for value in values]
     return Column(title, ["" if value is None else format(value, shown) for value in numbers], numbers)
 
 
 def any_column(title: str, values: Sequence[Any], shown: str = ".4g") -> Column:
-    """Numbers where all that is there are numbers, yes and no for flags, else words."""
+    """A column of numbers, of yes and no, or of text, depending on the values."""
     there = [value for value in values if value is not None and value != ""]
     if there and all(isinstance(value, bool) for value in there):
         return text_column(title, ["yes" if value else "no" for value in values])
@@ -44,7 +44,7 @@ def any_column(title: str, values: Sequence[Any], shown: str = ".4g") -> Column:
 
 
 def table(caption: str, columns: Sequence[Column], *, name: str | None = None, heads_rows: bool = False) -> Html:
-    """A table that scrolls in its own frame. With a ``name`` it can be sorted; its first column may head the rows."""
+    """A table that scrolls in its own frame. A ``name`` makes it sortable, ``heads_rows`` its first column headers."""
     head = tag("tr", (header(column, name is not None) for column in columns))
     length = len(columns[0].cells) if columns else 0
     rows = (
@@ -70,7 +70,7 @@ def data_cell(column: Column, row: int, is_header: bool) -> Html:
 
 
 def alignment(column: Column) -> str | None:
-    """How a column is set: numbers to the right, and long texts with room for some words in each line."""
+    """The CSS class of a column: numbers are set to the right, long texts are wrapped."""
     if column.numbers is not None:
         return "number"
     is_long = any(isinstance(cell, str) and not isinstance(cell, Html) and len(cell) > LONG for cell in column.cells)
@@ -78,7 +78,7 @@ def alignment(column: Column) -> str | None:
 
 
 def search_field(name: str, length: int) -> Html:
-    """A field to search a table by; hidden until the script is there that does it."""
+    """A field to search a table; hidden until the page's script shows it."""
     field = tag("input", type="search", id=f"{name}-search", autocomplete="off")
     count = tag("output", f"{length} of {length} rows", for_=f"{name}-search", class_="soft")
     label = tag("label", "Search the rows", for_=f"{name}-search")
@@ -86,12 +86,12 @@ def search_field(name: str, length: int) -> Html:
 
 
 def definitions(values: Mapping[str, Any]) -> Html:
-    """Names with what they are."""
+    """A list of names with their values."""
     return tag("dl", ((tag("dt", name), tag("dd", plain(value))) for name, value in values.items()))
 
 
 def plain(value: Any) -> Child:
-    """A setting as people write it."""
+    """A setting in readable form."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
@@ -100,7 +100,7 @@ def plain(value: Any) -> Child:
 
 
 def shown(value: Any, form: str = ".4f") -> str:
-    """A figure, or a dash where it is no number."""
+    """A formatted number, or a dash if it is not finite."""
     number = finite(value)
     return "-" if number is None else format(number, form)
 

@@ -1,4 +1,4 @@
-"""What can be chosen, read off the tables."""
+"""The entries of the registries, for ``gradsieve list`` and the page of methods."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gradsieve.registry import Registry
 
 
 def listing(tables: Mapping[str, Registry[Any]]) -> dict[str, list[dict[str, Any]]]:
-    """For every table its rows: name, summary, the tasks it serves and the options it takes."""
+    """The rows of every table: name, summary, tasks and options."""
     return {kind: [describe(table, name) for name in table] for kind, table in tables.items()}
 
 
 def describe(table: Registry[Any], name: str) -> dict[str, Any]:
-    """One row of a table in plain values."""
+    """One row of a table as plain values."""
     entry = table[name]
     row: dict[str, Any] = {"name": name, "summary": table.summary(name)}
     if hasattr(entry, "tasks"):

@@ -1,4 +1,4 @@
-"""HTML from values: text is escaped wherever it enters, so that no name of a class, column or file can be markup."""
+"""HTML from values. All text is escaped, so that names of classes, columns or files cannot inject markup."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import html
 import re
 from collections.abc import Iterable
 
-VOID = {"br", "img", "input", "meta"}  # elements that hold nothing
+VOID = {"br", "img", "input", "meta"}  # elements without content and end tag
 UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")  # no character of a page
 
 
 class Html(str):
-    """Text that is markup already. Made here and by drawings only."""
+    """Text that is safe markup. Only this module and `html.asset` may make it."""
 
 
 Child = str | int | float | None | Iterable["Child"]
@@ -19,7 +19,7 @@ Attribute = str | int | float | bool | None
 
 
 def text(value: object) -> Html:
-    """A value as text of a page: what could be markup is escaped, what no page can hold is replaced."""
+    """A value as escaped text; characters that are not allowed in HTML are replaced."""
     return Html(html.escape(UNSEEN.sub("\ufffd", str(value)), quote=True))
 
 
@@ -34,12 +34,12 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
 
 
 def join(children: Iterable[Child]) -> Html:
-    """One after the other: markup as it is, everything else as text, nothing for None."""
+    """The children in a row: markup as it is, other values as escaped text, nothing for None."""
     return Html("".join(content(child) for child in children))
 
 
 def content(child: Child) -> Html:
-    """What stands between two tags."""
+    """A child of an element as markup."""
     if child is None:
         return Html("")
     if isinstance(child, Html):

@@ -39,7 +39,7 @@ def methods_page() -> str:
 
 
 def card(row: dict) -> str:
-    """What a method's own file says about it, and its options."""
+    """The docstring of a method's module, and its options."""
     module = inspect.getmodule(METHODS[row["name"]])
     lines = [f"## {row['name']}", "", inspect.cleandoc((module and module.__doc__) or ""), ""]
     own = {name: value for name, value in row["options"].items() if name not in COMMON}

@@ -17,7 +17,7 @@ DPI = 150
 
 
 def save_pictures(subjects: Sequence[Subject], folder: Path) -> list[Path]:
-    """Every figure of the report, twice. Names tell subject and figure, and never collide."""
+    """Save every figure of the report as PNG and PDF. File names are numbered, so that they never collide."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -33,7 +33,7 @@ def save_pictures(subjects: Sequence[Subject], folder: Path) -> list[Path]:
 
 
 def named_figures(subjects: Sequence[Subject]) -> list[tuple[str, Figure]]:
-    """The figures with the names of their files, without an ending."""
+    """The figures with their file names, without an extension."""
     found: list[tuple[str, Figure]] = [("side-by-side", figure) for figure in compared_figures(subjects)]
     for subject in subjects:
         certificate = certificate_figure(subject)
@@ -45,20 +45,20 @@ def named_figures(subjects: Sequence[Subject]) -> list[tuple[str, Figure]]:
 
 
 def slug(text: str) -> str:
-    """Words as part of a file name that every system can hold."""
+    """A text as part of a file name that is valid on every system."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80] or "figure"
 
 
 def save_picture(figure: Figure, path: Path) -> list[Path]:
-    """One figure as PNG and PDF, the same bytes each time."""
+    """One figure as PNG and PDF. The same figure gives the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Sheet
 
-    sheet = Sheet(figsize=(5.2, 3.4), layout="constrained")  # no pyplot: nothing global
+    sheet = Sheet(figsize=(5.2, 3.4), layout="constrained")  # not pyplot, which has global state
     FigureCanvasAgg(sheet)
     axes = sheet.subplots()
     draw_lines(axes, figure) if isinstance(figure, Lines) else draw_bars(axes, figure)
-    axes.set_title(figure.title, fontsize=10, parse_math=False)  # a name with $ in it is no formula
+    axes.set_title(figure.title, fontsize=10, parse_math=False)  # a $ in a name does not start a formula
     axes.set_xlabel(figure.x_label, parse_math=False)
     axes.set_ylabel(figure.y_label, parse_math=False)
     axes.grid(alpha=0.3)
@@ -88,7 +88,7 @@ def draw_lines(axes: Any, figure: Lines) -> None:
 
 
 def draw_bars(axes: Any, figure: Any) -> None:
-    """Groups on top of each other, as on the page."""
+    """Stacked bars of the groups, as on the page."""
     left, right = figure.edges[:-1], figure.edges[1:]
     widths = [high - low for low, high in zip(left, right, strict=True)]
     heights = [0] * len(left)
@@ -98,5 +98,5 @@ def draw_bars(axes: Any, figure: Any) -> None:
 
 
 def legend_label(name: str) -> str:
-    """Matplotlib leaves labels out that begin with an underscore."""
+    """A label that matplotlib shows: it leaves out those that begin with an underscore."""
     return f" {name}" if name.startswith("_") else name

@@ -1,4 +1,4 @@
-"""What ``gradsieve bench --ranks`` measured, as a table for people."""
+"""The measurements of ``gradsieve bench --ranks`` as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matplotlib's sheets as files."""
+"""Saving matplotlib figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def save_sheet(sheet: Figure, path: Path, **options: Any) -> None:
-    """All of a picture or nothing, and one error where the disk is full. The name's ending says of which kind it is."""
+    """Save a figure atomically, in the format of the file name's extension."""
     content = io.BytesIO()
     sheet.savefig(content, format=path.suffix.removeprefix("."), **options)
     write_whole(path, content.getvalue())

@@ -1,4 +1,4 @@
-"""The rows that a run was trained on, read again for those who look at its report."""
+"""The rows that a run was trained on, loaded again to show some of them in its report."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from gradsieve.report.thumbnails import POINTED, data_uri, pointed
 from gradsieve.training.run import Run
 from gradsieve.training.setting import prepare
 
-# Pictures whose loader hands them out as rows of numbers.
+# Shapes of images that their loader returns as flat rows.
 SHAPES = {"digits": (1, 8, 8)}
-LINE = "line of the file"
-DECIDES = ("data", "data_dir", "data_options", "corruption", "rate", "corruption_seed")  # which rows there are
+LINE = "line of the file"  # title of the column with line numbers
+DECIDES = ("data", "data_dir", "data_options", "corruption", "rate", "corruption_seed")  # settings that decide the rows
 
 
 @dataclass(frozen=True)
 class ShownRows:
-    """What is shown of some rows beside what is said about them, by their number."""
+    """Pictures, cells and true targets to show for some rows, by row number."""
 
-    pictures: Mapping[int, str] = field(default_factory=dict)  # for the src of an image
+    pictures: Mapping[int, str] = field(default_factory=dict)  # data URIs
     cells: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # of a table, by column
-    truths: Mapping[int, str] = field(default_factory=dict)  # whether they are wrong, where that is known
-    has_points: bool = False  # whether the pictures show targets: given ones orange, suggested ones blue
+    truths: Mapping[int, str] = field(default_factory=dict)  # whether the targets are wrong, if that is known
+    has_points: bool = False  # whether targets are drawn on the pictures: given ones orange, suggested ones blue
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class SourceTargets:
     task: Task
     names: tuple[str, ...]  # of the classes, or of the outputs
     given: NDArray[Any]  # (N,) classes or (N, q) targets, as trained on
-    clean: NDArray[Any] | None  # the same before they were corrupted; None where nobody corrupted them
-    is_wrong: NDArray[np.bool_] | None  # (N,), likewise
+    clean: NDArray[Any] | None  # the same before corruption; None if they were not corrupted
+    is_wrong: NDArray[np.bool_] | None  # (N,); None if they were not corrupted
 
     def __len__(self) -> int:
         return len(self.given)
 
     def truth(self, row: int) -> str:
-        """Whether a row is wrong and, for classes, what it was."""
+        """Whether a row is wrong, in words, and its right class."""
         if self.is_wrong is None or not self.is_wrong[row]:
             return "right"
         if self.task == "classification" and self.clean is not None:
@@ -59,7 +59,7 @@ class SourceTargets:
 
 @dataclass(frozen=True)
 class SourceRows:
-    """A run's training rows: more than a report holds on to."""
+    """A run's training rows. A report keeps only the targets, and what `show` returns, in memory."""
 
     run: Run
     targets: SourceTargets
@@ -67,7 +67,7 @@ class SourceRows:
     pixels: tuple[torch.Tensor, torch.Tensor] | None  # mean and standard deviation of targets that are points
 
     def show(self, rows: Sequence[int], suggested: Mapping[int, Sequence[float]] | None = None) -> ShownRows:
-        """Some of them, for people; points on their images, the ``suggested`` ones too."""
+        """Some of the rows for the report, with given and ``suggested`` points drawn on images."""
         inputs = self.rows.inputs
         shape = tuple(inputs.shape[1:]) if inputs.dim() == 4 else SHAPES.get(self.run.data)
         has_points = self.pixels is not None and inputs.dim() == 4
@@ -89,15 +89,15 @@ class SourceRows:
 
 
 def read_source(settings: Mapping[str, Any]) -> SourceRows:
-    """The rows of a run by its settings, or an error that says why they are not to be had.
+    """The training rows of a run by its settings, or an error that says why they cannot be loaded.
 
-    Only what Gradsieve itself has is loaded: a folder that somebody sent must not name code to be run.
+    Only data sets and corruptions of Gradsieve itself are loaded: a run folder from elsewhere must not run other code.
     """
     for what, table in (("data", DATASETS), ("corruption", CORRUPTIONS)):
         if settings.get(what) not in list(table):  # not ``in table``: that looks other names up by importing them
             raise InputError(f"The {what} {settings.get(what)!r} is not one of gradsieve's own: its rows are not read.")
     decisive = {name: settings[name] for name in DECIDES if name in settings}
-    # What else a run needs does not matter here.
+    # The other settings do not influence the rows.
     run = Run(method="standard", model="mlp", epochs=1, batch_size=1, learning_rate=1.0, device="cpu", **decisive)
     setting = prepare(run)
     data, is_known = setting.data, run.corruption != "none"
@@ -112,7 +112,7 @@ def read_source(settings: Mapping[str, Any]) -> SourceRows:
 
 
 def table_cells(run: Run, rows: Sequence[int]) -> dict[int, dict[str, str]]:
-    """The inputs of some of a table's training rows as the file has them, and where they stand there."""
+    """The input cells of some of a table's training rows, as written in the file, with their line numbers."""
     table = read_csv(find_csv(Path(run.data_dir) if run.data_dir else None))
     _, inputs = find_roles(table, run.data_options.get("target", ""), run.data_options.get("ignore", ""))
     train = split(table)[0].tolist()

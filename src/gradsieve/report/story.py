@@ -1,4 +1,4 @@
-"""Which figures a report shows, of each subject and of several side by side."""
+"""Which figures a report shows, for each subject and to compare several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def subject_figures(subject: Subject) -> list[Figure]:
     if subject.history:
         title = f"{subject.metric[:1].upper()}{subject.metric[1:]} on the test rows"
         found.append(test_figure(title, subject.metric, {title: subject.history}))
-        # Purity says something only where it is known which rows are wrong.
+        # Purity has a meaning only if it is known which rows are wrong.
         names = {"drop_rate": "drop rate"} if subject.drops_rows else {}
         names |= {"purity": "purity of the kept rows"} if subject.is_truth_known else {}
         found.append(rate_figure(subject.history, names))
@@ -33,7 +33,7 @@ def subject_figures(subject: Subject) -> list[Figure]:
 
 
 def score_figure(subject: Subject) -> Histogram | None:
-    """The mean score over the run, of rows that were mostly kept and mostly dropped."""
+    """The mean scores over the run, of mostly kept and of mostly dropped rows."""
     ledger = subject.ledger
     if ledger is None or not bool(ledger.scored.any()):
         return None
@@ -43,7 +43,7 @@ def score_figure(subject: Subject) -> Histogram | None:
 
 
 def suspicion_figure(subject: Subject) -> Histogram | None:
-    """The suspicion of flagged and other rows, where there is an audit."""
+    """The suspicion of flagged and other rows, if there is an audit."""
     findings = subject.findings
     if findings is None or findings.measure != "suspicion":
         return None
@@ -57,7 +57,7 @@ def certificate_figure(subject: Subject) -> Lines | None:
 
 
 def compared_figures(subjects: Sequence[Subject]) -> list[Figure]:
-    """The test curves of runs that share their data and metric, in one figure each."""
+    """One figure of test curves for each group of runs with the same data and metric."""
     groups: dict[tuple[str, str], list[Subject]] = {}
     for subject in subjects:
         if subject.history:

@@ -1,4 +1,4 @@
-"""What a report is about: run folders and audit folders, read as far as they go."""
+"""The subjects of a report: run folders and audit folders, read as far as they are complete."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gradsieve.training.folder import RunFolder
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.result import Result, require_trained_on
 
-ROWS = 50  # of the most suspect ones, in a report that is to be mailed
-MARKS = ("config.json", "audit.json")  # a folder that has one is a run or an audit
-BY_PLACE = ("data", "method", "model", "corruption", "schedule")  # settings that may be module:name
-AUDIT = "audit"  # the folder of a run's audit, inside the run's
+ROWS = 50  # most suspect rows that a report shows; few, to keep the file small enough to mail
+MARKS = ("config.json", "audit.json")  # files by which folders of runs and audits are found
+BY_PLACE = ("data", "method", "model", "corruption", "schedule")  # settings that may be user-defined (module:name)
+AUDIT = "audit"  # the folder of a run's audit, within the run's folder
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class Subject:
     """One run, one audit, or a run with its audit."""
 
     name: str
-    settings: Mapping[str, Any]  # of the run; empty where there is none
+    settings: Mapping[str, Any]  # of the run; empty for an audit alone
     summary: Mapping[str, Any]  # result.json; empty while the run is not finished
     history: Sequence[Mapping[str, Any]]
     ledger: Ledger | None = None
-    targets: SourceTargets | None = None  # of all rows, where they could be read again
+    targets: SourceTargets | None = None  # of all rows, if the data could be loaded again
     findings: Findings | None = None
     shown: ShownRows = field(default_factory=ShownRows)
     notes: tuple[str, ...] = ()
 
     @property
     def is_truth_known(self) -> bool:
-        """Whether we made the wrong targets ourselves: then, and only then, purity says something."""
+        """Whether targets were corrupted on purpose: only then is it known which are wrong, as purity requires."""
         return self.settings.get("corruption", "none") != "none"
 
     @property
@@ -50,28 +50,28 @@ class Subject:
 
     @property
     def pick(self) -> Mapping[str, Any]:
-        """How the rows chose the drop rate (``RatePick``); empty where it was given."""
+        """How the drop rate was chosen (``RatePick``); empty if it was given."""
         return self.summary.get("pick") or {}
 
     @property
     def drops_rows(self) -> bool:
-        """Whether the drop rate means anything to the method; somebody's own is believed to heed it."""
+        """Whether the method uses the drop rate; a user-defined method is assumed to."""
         method = self.settings.get("method")
         return method not in list(METHODS) or METHODS[method].drops_rows
 
     @property
     def drop_rate(self) -> Any:
-        """The share that was dropped in the end, None where the method drops none."""
+        """The drop rate, given or chosen; None if the method drops no rows."""
         return self.pick.get("rate", self.settings.get("drop_rate")) if self.drops_rows else None
 
     @property
     def metric(self) -> str:
-        """Of the test rows: accuracy or r2."""
+        """The name of the metric on the test rows: accuracy or r2."""
         return str(self.summary.get("metric") or (self.history[-1].get("metric") if self.history else "") or "")
 
 
 def result_subject(result: Result) -> Subject:
-    """A result at hand. Its data are not loaded again: a notebook shows it in no time."""
+    """A result in memory. Its data is not loaded, so that a notebook shows it at once."""
     settings = result.summary["run"]
     findings = ledger_findings(settings, result.ledger, None, rows=0)
     return Subject(label(settings), settings, result.summary, result.history, result.ledger, findings=findings)
@@ -85,7 +85,7 @@ def label(settings: Mapping[str, Any]) -> str:
 
 
 def names_code(settings: Mapping[str, Any]) -> bool:
-    """Whether a run has parts of somebody's own. A report never imports them: its folder may come from anywhere."""
+    """Whether a run has user-defined parts. A report never imports them: its folder may not be trusted."""
     return any(":" in str(settings.get(name)) for name in BY_PLACE)
 
 
@@ -96,10 +96,10 @@ def read_subjects(
     sources: Sequence[Path] = (),
     note: Callable[[str], None] = lambda text: None,
 ) -> list[Subject]:
-    """Every run and audit in ``paths``, in their order, those below a folder by name.
+    """Every run and audit in ``paths``, in their order, and within a folder sorted by name.
 
-    ``audit`` audits the runs that have no audit yet, which takes a pass of their networks over their rows; ``sources``
-    are files and folders of images that were audited, by whose names their audits find them.
+    ``audit`` audits the runs that have no audit yet: one pass of their networks over their rows. ``sources`` are
+    audited files and folders of images, whose rows are shown; they are matched to their audits by name.
     """
     for source in sources:
         if not source.exists():
@@ -119,18 +119,18 @@ def read_subjects(
 
 
 def audited_file(subject: Subject) -> str | None:
-    """The name of the file that an audit is of; None for a run."""
+    """The name of the audited file; None for a run."""
     findings = subject.findings
     return None if findings is None or subject.settings else str(findings.summary.get("run"))
 
 
 def names_of(source: Path) -> set[str]:
-    """What an audit may call a file: a link has a name of its own, and a path such as . none."""
+    """The names that an audit may have for a file: as given, and resolved (for links, and for paths such as ``.``)."""
     return {source.name, source.resolve().name}
 
 
 def with_source(subject: Subject, sources: Sequence[Path]) -> Subject:
-    """An audit of a file with what the file has in its rows, where somebody gave the file."""
+    """An audit with the rows of its file to show, if the file is among ``sources``."""
     for source in sources:
         if subject.findings is not None and audited_file(subject) in names_of(source):
             return replace(subject, shown=show_file(source, subject.findings))
@@ -138,19 +138,19 @@ def with_source(subject: Subject, sources: Sequence[Path]) -> Subject:
 
 
 def find_folders(path: Path) -> list[tuple[str, Path]]:
-    """A run or an audit itself, or all of them below a folder, with their names."""
+    """The folder itself if it is a run or an audit, else all runs and audits below it, with their names."""
     if not path.is_dir():
         raise InputError(f"There is no folder {path}. Give folders of gradsieve train, demo or audit.")
     if is_subject(path):
         return [(path.resolve().name, path)]
     below = sorted(each for each in {found.parent for mark in MARKS for found in path.rglob(mark)} if is_subject(each))
-    own = [found for found in below if not (found.name == AUDIT and is_subject(found.parent))]  # an audit of its run
+    own = [found for found in below if not (found.name == AUDIT and is_subject(found.parent))]  # not a run's own audit
     if not own:
         raise InputError(
             f"{path} holds no run and no audit: no folder in it has the config.json of a run or an audit.json. Give "
             "folders of gradsieve train, demo or audit."
         )
-    shared = Path(os.path.commonpath([found.parent for found in own]))  # what all names have in common says nothing
+    shared = Path(os.path.commonpath([found.parent for found in own]))  # left out of the names, being common to all
     return [(found.relative_to(shared).as_posix(), found) for found in own]
 
 
@@ -159,22 +159,22 @@ def is_subject(path: Path) -> bool:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder has the settings of a run: sweeps and streamed fits have a config.json, too."""
+    """Whether a folder has the settings of a run: sweeps and streamed fits have a config.json as well."""
     if not (path / "config.json").is_file():
         return False
     settings = read_json(path / "config.json")
-    return not isinstance(settings, Mapping) or {"data", "method"} <= settings.keys()  # what is damaged is named later
+    return not isinstance(settings, Mapping) or {"data", "method"} <= settings.keys()  # damaged files are named later
 
 
 def read_subject(folder: Path, name: str, rows: int, audit: bool, note: Callable[[str], None]) -> Subject:
-    """What a folder holds. Rows that cannot be read again are missing from the page, and a note says why."""
+    """The run or audit in a folder. If its data cannot be loaded, the page has no rows, and a note says why."""
     audited = next((place for place in (folder, folder / AUDIT) if (place / "audit.json").is_file()), None)
     findings = folder_findings(audited, rows) if audited is not None else None
     if not (folder / "config.json").is_file():
         return Subject(name, {}, {}, (), findings=findings)
     settings = read_json(folder / "config.json")
     require_mappings(folder / "config.json", settings)
-    run = RunFolder(folder, run=None)  # type: ignore[arg-type]  # its parts are read, and nothing is compared
+    run = RunFolder(folder, run=None)  # type: ignore[arg-type]  # only to read: its run is not compared
     history = run.metrics() if (folder / "metrics.jsonl").is_file() else []
     require_mappings(folder / "metrics.jsonl", *history)
     require_mappings(folder / "metrics.jsonl", *(each.get("gradient_error") or {} for each in history))
@@ -197,13 +197,13 @@ def read_subject(folder: Path, name: str, rows: int, audit: bool, note: Callable
 
 
 def shown_rows(findings: Findings, length: int) -> list[int]:
-    """The rows that the page will show; none where they are not numbers of the source's rows."""
+    """The rows that the page will show; none if they are not indices of the source's rows."""
     rows = list(findings.columns.get("row", ()))
     return rows if all(isinstance(row, int) and 0 <= row < length for row in rows) else []
 
 
 def suggested_targets(findings: Findings) -> dict[int, list[float]]:
-    """The targets that are suggested for the rows of the page, where there are several of each and all are numbers."""
+    """The suggested targets by row, for rows with several outputs that are all numbers."""
     names = [f"suggested {name}" for name in findings.summary.get("names") or []]
     columns = [findings.columns.get(name, ()) for name in names]
     values = zip(findings.columns.get("row", ()), zip(*columns, strict=False), strict=False)
@@ -211,13 +211,13 @@ def suggested_targets(findings: Findings) -> dict[int, list[float]]:
 
 
 def require_mappings(path: Path, *values: Any) -> None:
-    """What a file must consist of."""
+    """Refuse a file whose values are not mappings."""
     if not all(isinstance(value, Mapping) for value in values):
         raise CheckpointError(f"{path} is damaged: it does not hold names with values.")
 
 
 def find_ledger(run: RunFolder) -> Ledger | None:
-    """What happened to each row; None where its columns are not those of today."""
+    """The ledger of a run; None if its columns are those of another version."""
     try:
         return Ledger(**run.ledger())
     except TypeError:
@@ -227,7 +227,7 @@ def find_ledger(run: RunFolder) -> Ledger | None:
 def find_source(
     run: RunFolder, settings: Mapping[str, Any], note: Callable[[str], None]
 ) -> tuple[SourceRows | None, tuple[str, ...]]:
-    """The rows of a run, if they are still to be had and still the same."""
+    """The training rows of a run, if they can be loaded and have not changed, and notes for the page."""
     try:
         source = read_source(settings)
         require_trained_on(run, source.rows)

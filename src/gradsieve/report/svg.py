@@ -1,4 +1,4 @@
-"""Figures as inline SVG: small pure functions. Colours are classes, so that the page decides on light or dark."""
+"""Figures as inline SVG: small pure functions. Colours are CSS classes, for the page's light and dark modes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from gradsieve.report.figures import (
 from gradsieve.report.markup import Html, join, tag
 
 WIDTH, HEIGHT = 440, 250
-LEFT, RIGHT, TOP, BOTTOM = 56, 18, 10, 42  # room for the axes
-COLOURS = 8  # classes c0 to c7; further lines are dashed
+LEFT, RIGHT, TOP, BOTTOM = 56, 18, 10, 42  # margins in pixels, for the axes
+COLOURS = 8  # CSS classes c0 to c7; further lines are dashed
 
 
 class Scale(NamedTuple):
-    """From values to pixels."""
+    """Maps values to pixels."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ class Scale(NamedTuple):
 
 
 def draw(figure: Figure) -> Html:
-    """A figure with its title and, where there are several lines or groups, a legend in words."""
+    """A figure with its title and, if there are several lines or groups, a legend."""
     chart = draw_lines(figure) if isinstance(figure, Lines) else draw_histogram(figure)
     labels = [each.label for each in figure.lines] if isinstance(figure, Lines) else list(figure.counts)
     below = unseen(figure) if isinstance(figure, Lines) else []
@@ -79,7 +79,7 @@ def draw_lines(figure: Lines) -> Html:
 
 
 def curve(place: int, line: Line, x: Scale, y: Scale) -> Html:
-    """A line, broken where a value is missing; a value that stands alone is a dot."""
+    """A line, interrupted where values are missing; a single value is drawn as a dot."""
     parts, pen_is_down = [], False
     points = [
         (x(at), None if value is None or (y.log and value <= 0) else y(value))
@@ -97,12 +97,12 @@ def curve(place: int, line: Line, x: Scale, y: Scale) -> Html:
 
 
 def bounded(pixel: float) -> float:
-    """A place that every browser can draw, however far outside."""
+    """A pixel within the range that every browser can draw."""
     return max(-1e4, min(1e4, pixel))
 
 
 def draw_histogram(figure: Histogram) -> Html:
-    """Bars of the groups on top of each other: their tops are the histogram of all rows."""
+    """Stacked bars of the groups, which together are the histogram of all rows."""
     totals = [sum(column) for column in zip(*figure.counts.values(), strict=True)]
     x = Scale(figure.edges[0], figure.edges[-1], LEFT, WIDTH - RIGHT)
     y = Scale(0, max([*totals, 1]) * 1.04, HEIGHT - BOTTOM, TOP)
@@ -128,7 +128,7 @@ def bar(group: int, left: float, right: float, top: float, bottom: float) -> Htm
 
 
 def axes(x: Scale, y: Scale, x_ticks: Sequence[float], y_ticks: Sequence[float], x_label: str, y_label: str) -> Html:
-    """Grid lines with numbers, and what the axes show."""
+    """Grid lines with numbers, and the labels of the axes."""
     across = [
         (tag("path", d=f"M{x.start} {y(at):.1f}H{x.end}"), label(x.start - 6, y(at) + 4, short(at), "end"))
         for at in y_ticks
@@ -145,19 +145,19 @@ def label(x: float, y: float, words: str, anchor: str = "middle") -> Html:
 
 
 def turned(x: float, y: float, words: str) -> Html:
-    """A label that reads upwards."""
+    """A label that is rotated to read upwards."""
     return tag("text", words, transform=f"translate({x:.1f} {y:.1f}) rotate(-90)", text_anchor="middle")
 
 
 def inside(drawing: Html) -> Html:
-    """What leaves the plot is cut off: a nested picture clips at its border."""
+    """A drawing clipped to the plot's area, by a nested SVG."""
     width, height = WIDTH - RIGHT - LEFT, HEIGHT - BOTTOM - TOP
     box = {"x": LEFT, "y": TOP, "width": width, "height": height, "viewBox": f"{LEFT} {TOP} {width} {height}"}
     return tag("svg", drawing, **box)
 
 
 def canvas(figure: Figure, *parts: Html) -> Html:
-    """The picture; those who do not see it hear a sentence."""
+    """The picture, with a sentence for screen readers."""
     words = described(figure)
     return tag("svg", tag("title", words), *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=words)
 
@@ -167,5 +167,5 @@ def stroke(place: int) -> str:
 
 
 def dashes(place: int) -> str | None:
-    """The second eight lines are dashed, the third dotted: colours alone would repeat."""
+    """Lines beyond the first eight are dashed, and then dotted, because colours repeat."""
     return (None, "6 3", "2 3")[min(2, place // COLOURS)]

@@ -1,4 +1,4 @@
-"""Corruptions: what may have happened to the targets, and the one table of them."""
+"""Corruptions, which make some of the targets wrong on purpose, and the table of them."""
 
 from __future__ import annotations
 

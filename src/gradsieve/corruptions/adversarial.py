@@ -27,11 +27,11 @@ def adversarial(
     rows = choose_rows(rate, len(targets), generator)
     if task_of(targets) == "classification":
         outputs = class_outputs(inputs, targets, generator, classes, outputs)[rows]
-        wrong = outputs.scatter(1, targets[rows, None].long(), torch.inf)  # never the class it has
+        wrong = outputs.scatter(1, targets[rows, None].long(), torch.inf)  # excludes the row's own class
         return replace_rows(targets, rows, wrong.argmin(1))
     outputs = target_outputs(inputs, targets, generator, outputs)[rows]
     low, high = targets.aminmax(dim=0)  # (q,) each
     farther = torch.where(high - outputs > outputs - low, high, low)
-    # A row that has the farther end already would stay as it is: its wrong target is the other one.
+    # A row whose targets are all at the farther end already would not change: it gets the other ends.
     same = (farther == targets[rows]).all(1, keepdim=True)
     return replace_rows(targets, rows, torch.where(same, torch.where(farther == high, low, high), farther))

@@ -1,4 +1,4 @@
-"""What every corruption returns, and the parts that all of them share: the checks and which rows."""
+"""What every corruption returns, and what they share: checks, the choice of rows, helpers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradsieve.registry import unknown
 
 
 class Corrupted(NamedTuple):
-    """Targets after a corruption, and the truth about it, which is for metrics only."""
+    """Targets after a corruption, and which of them are corrupted, for metrics only."""
 
     targets: Tensor  # like the targets that came in
     is_corrupted: Tensor  # (N,) bool
@@ -36,10 +36,10 @@ class Corruption(Protocol):
 
 
 def serves(*tasks: Task) -> Callable[[Any], Corruption]:
-    """Declare which tasks a corruption is made for; what it cannot work on is refused before it runs.
+    """Declare which tasks a corruption is made for, and check its arguments and its result.
 
-    The function returns targets like those that it got, and which rows are corrupted, ``Corrupted(targets,
-    is_corrupted)``; or the targets alone: then those are that have changed.
+    The function returns ``Corrupted(targets, is_corrupted)``, targets of the same shape and type as it got; or the
+    targets alone: then the rows that changed count as corrupted.
     """
 
     def mark(function: Any) -> Corruption:
@@ -54,8 +54,8 @@ def serves(*tasks: Task) -> Callable[[Any], Corruption]:
             for name in options:
                 if name not in known:
                     raise InputError(unknown(f"option of {function.__name__}", name, known))
-            # On the CPU, where the generator is: the same seed means the same rows on every device. And a copy: what
-            # a function of yours writes into its argument must not become the truth.
+            # On the CPU, like the generator: the same seed corrupts the same rows on every device. And a copy: a
+            # user's function may write into its argument, which must not change the clean targets.
             clean = targets.cpu()
             corrupted = as_corrupted(
                 function.__name__, function(inputs.cpu(), clean.clone(), rate, generator, **options), clean
@@ -70,7 +70,7 @@ def serves(*tasks: Task) -> Callable[[Any], Corruption]:
 
 
 def as_corrupted(name: str, answer: Any, clean: Tensor) -> Corrupted:
-    """What a corruption returned, checked against the targets that it got: no changed row may pass for a clean one."""
+    """The checked result of a corruption: its targets must fit, and no changed row may be marked as clean."""
     targets, is_corrupted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     if not isinstance(targets, Tensor) or targets.shape != clean.shape or targets.dtype != clean.dtype:
         found = f"{tuple(targets.shape)}, {targets.dtype}" if isinstance(targets, Tensor) else type(targets).__name__
@@ -96,12 +96,12 @@ def as_corrupted(name: str, answer: Any, clean: Tensor) -> Corrupted:
 
 
 def task_of(targets: Tensor) -> Task:
-    """Integer targets are classes, floating ones are regression targets."""
+    """The task of targets: integers are classes, floats are regression targets."""
     return "regression" if targets.is_floating_point() else "classification"
 
 
 def check_task(name: str, tasks: tuple[Task, ...], inputs: Tensor, targets: Tensor) -> None:
-    """Refuse targets of another task, and inputs and targets that cannot belong together."""
+    """Refuse targets of another task, and inputs and targets that do not match."""
     task = task_of(targets)
     if task not in tasks:
         from gradsieve.corruptions import CORRUPTIONS  # only here: the table imports every corruption
@@ -124,7 +124,7 @@ def check_task(name: str, tasks: tuple[Task, ...], inputs: Tensor, targets: Tens
 
 
 def count_classes(targets: Tensor, classes: int | None) -> int:
-    """``classes``, or where it is not given as many as the labels show; at least two."""
+    """``classes``, checked, or by default the largest label plus one; at least two."""
     seen = int(targets.max()) + 1
     classes = seen if classes is None else classes
     if not isinstance(classes, int) or classes < 2:
@@ -146,7 +146,7 @@ def choose_rows(rate: float, rows: int, generator: torch.Generator) -> Tensor:
 
 
 def replace_rows(targets: Tensor, rows: Tensor, values: Tensor) -> Corrupted:
-    """``targets`` with ``values`` at ``rows``; the input stays as it was."""
+    """A copy of ``targets`` with ``values`` at ``rows``."""
     corrupted = targets.clone()
     corrupted[rows] = values.to(targets.dtype)
     is_corrupted = torch.zeros(len(targets), dtype=torch.bool)
@@ -155,6 +155,6 @@ def replace_rows(targets: Tensor, rows: Tensor, values: Tensor) -> Corrupted:
 
 
 def flat(inputs: Tensor) -> Tensor:
-    """Inputs as rows of float32 features; uint8 stands for [0, 1]."""
+    """Inputs as rows of float32 features; uint8 is scaled to [0, 1]."""
     features = inputs[:, None].flatten(1).float()  # the new axis: (N,) inputs become (N, 1)
     return features / 255 if inputs.dtype == torch.uint8 else features

@@ -27,5 +27,5 @@ def instance(
     outputs = class_outputs(inputs, targets, generator, classes, outputs)  # (N, K)
     best = outputs.topk(2, dim=1).values
     rows = (best[:, 0] - best[:, 1]).argsort(stable=True)[: part(rate, len(targets))]  # ties by row index
-    wrong = outputs[rows].scatter(1, targets[rows, None].long(), -torch.inf)  # never the class it has
+    wrong = outputs[rows].scatter(1, targets[rows, None].long(), -torch.inf)  # excludes the row's own class
     return replace_rows(targets, rows, wrong.argmax(1))

@@ -18,5 +18,5 @@ def linadv(inputs: Tensor, targets: Tensor, rate: float, generator: torch.Genera
 def linear(inputs: Tensor, rows: Tensor, outputs: int, generator: torch.Generator) -> Tensor:
     """``inputs[rows] @ W`` with one W ~ N(0, 1) shared by all rows."""
     W = torch.randn(inputs[0].numel(), outputs, generator=generator)  # (features, outputs)
-    # In chunks: half of CIFAR as float32 would be 300 MB at once.
+    # In chunks, to save memory: half of CIFAR as float32 takes 300 MB.
     return torch.cat([flat(inputs[chunk]) @ W for chunk in rows.split(4096)])  # (rows, outputs)

@@ -30,8 +30,8 @@ def pairflip(
 def derangement(columns: int) -> Tensor:
     """Which column each column takes its value from, never itself.
 
-    The paper says only that landmarks are confused in pairs. An even number of columns, from four on, is
-    read as points (x, y), which move together, by half their number: of CelebA's five the eyes get the mouth.
+    The paper says only that landmarks are confused in pairs. An even number of columns, at least four, is taken as
+    points (x, y), which are shifted cyclically by half their number: of CelebA's five, the eyes get the mouth's place.
     """
     if columns == 1:
         raise InputError("pairflip swaps target columns, but there is only one. Try signflip or uninoise.")

@@ -1,8 +1,8 @@
-"""The clean model that instance and adversarial corruptions ask: ridge regression on random features.
+"""The clean model behind the instance and adversarial corruptions: ridge regression on random features.
 
-Closed form and seeded, so the same data and generator give the same corruption, in seconds and without a
-training loop. How strong it is matters little: it only has to know which rows are hard and which classes
-are alike. Where that is not enough, the corruptions take the outputs of any other model.
+It has a closed form and a seed, so the same data and generator give the same corruption, in seconds and without a
+training loop. It need not be strong, only know which rows are hard and which classes are similar. Otherwise, the
+corruptions accept the outputs of another model.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from torch import Tensor
 from gradsieve.corruptions.corruption import count_classes, flat
 from gradsieve.errors import InputError
 
-FEATURES = 512
-RIDGE = 1e-3  # of the number of rows
-CHUNK = 4096  # rows as float32 at a time: 50 MB of CIFAR
+FEATURES = 512  # random features, at most
+RIDGE = 1e-3  # the ridge penalty per row
+CHUNK = 4096  # rows that are converted to float32 at a time, to save memory: 50 MB of CIFAR
 
 
 def class_outputs(
     inputs: Tensor, targets: Tensor, generator: torch.Generator, classes: int | None, outputs: Tensor | None
 ) -> Tensor:
-    """(N, K) outputs of a clean classifier: those given, or the reference's."""
+    """(N, K) outputs of a clean classifier: ``outputs`` if given, else the reference model's."""
     if outputs is not None:
         outputs = _given(outputs, len(targets), classes)
         count_classes(targets, outputs.shape[1])
@@ -32,14 +32,14 @@ def class_outputs(
 
 
 def target_outputs(inputs: Tensor, targets: Tensor, generator: torch.Generator, outputs: Tensor | None) -> Tensor:
-    """(N, q) predictions of a clean regression: those given, or the reference's."""
+    """(N, q) predictions of a clean regression: ``outputs`` if given, else the reference model's."""
     if outputs is not None:
         return _given(outputs, len(targets), targets.shape[1])
     return fit_predict(inputs, targets.float(), generator)
 
 
 def fit_predict(inputs: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
-    """Predictions (N, q) of a ridge regression on random features, fitted on these very rows."""
+    """Predictions (N, q) of a ridge regression on random features, for the rows that it is fitted on."""
     features = random_features(inputs, generator)  # (N, D)
     centre = targets.mean(0)
     gram = (features.T @ features).double()
@@ -51,7 +51,7 @@ def fit_predict(inputs: Tensor, targets: Tensor, generator: torch.Generator) -> 
 def random_features(inputs: Tensor, generator: torch.Generator) -> Tensor:
     """(N, D) centred rectified random projections of the standardised inputs."""
     mean, std = _moments(inputs)
-    width = min(FEATURES, len(inputs))  # more than rows would only cost time
+    width = min(FEATURES, len(inputs))  # more features than rows would only cost time
     projection = torch.randn(len(mean), width, generator=generator) / (std[:, None] * len(mean) ** 0.5)
     shift = torch.randn(width, generator=generator)
     features = [((flat(chunk) - mean) @ projection + shift).relu_() for chunk in inputs.split(CHUNK)]
@@ -69,7 +69,7 @@ def _moments(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _given(outputs: Tensor, rows: int, columns: int | None) -> Tensor:
-    """``outputs`` if they can be the outputs for these rows."""
+    """``outputs``, checked to have the shape for these rows and to be finite."""
     if outputs.ndim != 2 or len(outputs) != rows or outputs.shape[1] != (columns or outputs.shape[1]):
         wanted = f"({rows}, {columns or 'classes'})"
         raise InputError(f"outputs has the shape {tuple(outputs.shape)}, but the clean model's are {wanted}.")

@@ -16,5 +16,5 @@ def uninoise(inputs: Tensor, targets: Tensor, rate: float, generator: torch.Gene
 
 
 def uniform(rows: int, outputs: int, generator: torch.Generator) -> Tensor:
-    """U[-5, 5], five standard deviations to each side."""
+    """U[-5, 5]: five standard deviations to each side, as targets are standardised."""
     return 10 * torch.rand(rows, outputs, generator=generator) - 5  # (rows, outputs)

@@ -1,4 +1,4 @@
-"""Data sets: inputs and targets, and the one table of them."""
+"""Data sets: inputs and targets, and the table of them."""
 
 from gradsieve.data.dataset import DataSet, Recipe, Rows, Source, Task
 from gradsieve.registry import Registry

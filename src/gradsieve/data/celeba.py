@@ -1,4 +1,4 @@
-"""CelebA's five facial landmarks, from the aligned images and the lists of its authors."""
+"""CelebA's five facial landmarks, from its aligned images and lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAYOUT = f"{IMAGES}/, {LIST} and {PARTITION}, directly or in celeba/"
 
 
 class Partitions(NamedTuple):
-    """All three parts, for those who stop early on the middle one."""
+    """CelebA's three partitions; training may stop early on validation."""
 
     train: Rows
     validation: Rows
@@ -35,7 +35,7 @@ class Partitions(NamedTuple):
 def load_celeba(
     folder: Path | None = None, size: int = 64, train: int | None = None, test: int | None = None
 ) -> DataSet:
-    """Partition 0 to train on and 2 to test on, or no more than their first ``train`` and ``test`` rows."""
+    """Train on partition 0 and test on partition 2, or on their first ``train`` and ``test`` rows."""
     parts, pixels = _read_partitions(folder, size, (train, 0, test))
     return DataSet("regression", parts.train, parts.test, OUTPUT_NAMES, pixels)
 
@@ -47,7 +47,7 @@ def load_partitions(
     validation: int | None = None,
     test: int | None = None,
 ) -> Partitions:
-    """uint8 images (N, 3, size, size) and landmarks (N, 10) standardised on train, at most so many rows each."""
+    """uint8 images (N, 3, size, size) and landmarks (N, 10) standardised on train, at most the given rows of each."""
     return _read_partitions(folder, size, (train, validation, test))[0]
 
 
@@ -72,7 +72,7 @@ def _read_partitions(
             raise InputError(f"{root / LIST} has no landmarks of {unknown}, which {PARTITION} names.")
         pixels, scale = _read_images([images / name for name in names], size)
         points = torch.tensor([landmarks[name] for name in names]).view(-1, 5, 2)  # (N, point, (x, y))
-        # Whole numbers are the centres of pixels, so a picture starts at -0.5.
+        # The centres of pixels have whole coordinates, so a picture starts at -0.5.
         targets.append(((points + 0.5) * scale[:, None] - 0.5).flatten(1))
         inputs.append(pixels)
     rows = map(Rows, inputs, standardise_targets(OUTPUT_NAMES, *targets))
@@ -80,7 +80,7 @@ def _read_partitions(
 
 
 def _read_landmarks(path: Path) -> dict[str, list[float]]:
-    """Ten numbers per image; the first line says how many images, the second what the columns are."""
+    """Ten numbers per image, by name. The file's first line has the number of images, its second the column names."""
     landmarks = _read_list(path, columns=10, skip=2)
     with open(path, encoding="utf-8", errors="replace") as file:
         promised = file.readline().strip()
@@ -99,7 +99,7 @@ def _read_list(path: Path, columns: int, skip: int = 0) -> dict[str, list[float]
             values = [float(cell) for cell in cells]
         except ValueError:
             values = []
-        # A name that leads elsewhere would read files outside the folder.
+        # A name that contains a path would read files outside of the folder.
         if len(values) != columns or not np.isfinite(values).all() or Path(name).name != name:
             raise InputError(
                 f"{path}, line {number}: expected an image name and {columns} numbers. Get the file again."
@@ -109,7 +109,7 @@ def _read_list(path: Path, columns: int, skip: int = 0) -> dict[str, list[float]
 
 
 def _read_images(paths: Sequence[Path], size: int) -> tuple[Tensor, Tensor]:
-    """Images (N, 3, size, size), and by how much each was scaled in x and y (N, 2)."""
+    """Images (N, 3, size, size), and the factors by which each was scaled in x and y (N, 2)."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -128,7 +128,7 @@ def _read_images(paths: Sequence[Path], size: int) -> tuple[Tensor, Tensor]:
             ) from error
         pixels[row] = np.asarray(small).transpose(2, 0, 1)
 
-    with ThreadPoolExecutor() as pool:  # Pillow decodes outside Python's lock
+    with ThreadPoolExecutor() as pool:  # Pillow releases the GIL while decoding
         list(pool.map(read, range(len(paths))))
     return torch.from_numpy(pixels), torch.from_numpy(scale)
 

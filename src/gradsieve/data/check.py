@@ -1,4 +1,4 @@
-"""Which data sets are whole in a folder, and what is wrong with those that are not."""
+"""Which data sets in a folder are complete, and what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gradsieve.data.published import PUBLISHED, Published
 from gradsieve.errors import GradsieveError, InputError
 
 State = Literal["complete", "incomplete", "absent"]
-# Python distributions, whose pickles differ from copy to copy: they are read instead of compared.
+# Python distributions have no fixed SHA-256, because their pickles differ from copy to copy: they are read instead.
 PICKLED = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a data set."""
+    """What was found in a folder of one data set."""
 
     name: str
     where: str
@@ -36,7 +36,7 @@ class Finding:
         return "incomplete" if self.problems else "complete"
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The finding in words."""
         yield f"{self.name:10} {self.state}" + (
             f" in {self.where} ({self.checked})" if self.state == "complete" else ""
         )
@@ -45,7 +45,7 @@ class Finding:
 
 
 def check_folder(folder: Path, published: Mapping[str, Published] = PUBLISHED) -> list[Finding]:
-    """One finding for each data set that is read from files of its own."""
+    """One finding for each public data set that is read from files."""
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder}. Name the one that holds the data sets.")
     findings = [check_files(name, published[name], folder) for name in published]
@@ -54,7 +54,7 @@ def check_folder(folder: Path, published: Mapping[str, Published] = PUBLISHED) -
 
 
 def check_files(name: str, published: Published, folder: Path) -> Finding:
-    """Compare every file with what was published."""
+    """Compare every file with its published SHA-256."""
     found = {place: [file for file in published.files if locate(folder / place, file)] for place in published.places}
     place = max(found, key=lambda each: len(found[each]))
     if not found[place]:
@@ -71,12 +71,12 @@ def check_files(name: str, published: Published, folder: Path) -> Finding:
 
 
 def locate(root: Path, file: str) -> Path | None:
-    """The file, plain or compressed."""
+    """The file, plain or compressed (.gz); None if there is neither."""
     return next((path for path in (root / file, root / f"{file}.gz") if path.is_file()), None)
 
 
 def content_sha256(path: Path) -> str | None:
-    """SHA-256 of a file, of what is in it where it is compressed; None where it cannot be read to its end."""
+    """SHA-256 of a file, uncompressed if it ends in .gz; None if it cannot be read to its end."""
     digest = hashlib.sha256()
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
@@ -88,14 +88,14 @@ def content_sha256(path: Path) -> str | None:
 
 
 def check_pickles(absent: Finding, folder: Path) -> Finding:
-    """The python distribution, where the binary one is not there."""
+    """Look for the python distribution of a data set whose binary one is absent."""
     if not (folder / PICKLED.get(absent.name, "?")).is_dir():
         return absent
     return read(absent.name, folder / PICKLED[absent.name], lambda root: DATASETS[absent.name](root))
 
 
 def check_celeba(folder: Path) -> Finding:
-    """CelebA's layout: there are no sums to compare with, but every image can be opened."""
+    """Check CelebA by opening every image: no SHA-256 of its files is published."""
     root = next((place for place in (folder, folder / "celeba") if (place / LIST).exists()), None)
     if root is None:
         return Finding("celeba", "")
@@ -103,7 +103,7 @@ def check_celeba(folder: Path) -> Finding:
 
 
 def read(name: str, root: Path, load: Callable[[Path], object]) -> Finding:
-    """A data set that is whole if it can be loaded."""
+    """The finding of a data set that counts as complete if it can be loaded."""
     try:
         load(root)
     except GradsieveError as error:

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, from the binary or the python distribution of their authors."""
+"""CIFAR-10 and CIFAR-100, from their binary or python distribution."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PIXELS = 3 * 32 * 32  # a red, a green and a blue plane: already (C, H, W)
 
 @dataclass(frozen=True)
 class Cifar:
-    """What sets the two apart: their files, and the labels before the pixels of a record."""
+    """What differs between the two: their files, and the labels before the pixels of a record."""
 
     name: str
     classes: int
-    binary: str  # folder of the binary version, files with .bin
-    python: str  # folder of the python version, pickles without a suffix
+    binary: str  # folder of the binary version: files with the suffix .bin
+    python: str  # folder of the python version: pickles without a suffix
     train: tuple[str, ...]
     test: str
-    label_bytes: int  # the last one is the class: CIFAR-100 has the coarse label before it
-    label_key: str
-    names_file: dict[str, str]  # by suffix
-    names_key: str
+    label_bytes: int  # per record; the last one is the class, in CIFAR-100 after the coarse label
+    label_key: str  # of the labels in a pickle
+    names_file: dict[str, str]  # the file with the names of classes, by suffix of the data's files
+    names_key: str  # of the names in a pickle
 
     @property
     def layout(self) -> str:
@@ -49,7 +49,7 @@ def load_cifar(cifar: Cifar, folder: Path | None = None) -> DataSet:
     *parts, test = [read_images(cifar, path) for path in paths]
     for path, rows in zip(paths, parts, strict=False):
         most = max(map(len, parts))
-        if len(rows) < most:  # cut just after a record, which the size of the file does not tell
+        if len(rows) < most:  # a file cut off between two records, which its size alone does not show
             raise InputError(f"{path} holds {len(rows)} images, but the others {most}. Get it again.")
     train = Rows(torch.cat([rows.inputs for rows in parts]), torch.cat([rows.targets for rows in parts]))
     return DataSet("classification", train, test, class_names(cifar, found.parent, found.suffix))
@@ -91,7 +91,7 @@ def _read_python(cifar: Cifar, path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def class_names(cifar: Cifar, root: Path, suffix: str) -> tuple[str, ...]:
-    """What the classes are called; their numbers where the list of names was not copied along."""
+    """The names of the classes; their numbers if the file with the names is missing."""
     path = root / cifar.names_file[suffix]
     if not path.exists():
         return tuple(map(str, range(cifar.classes)))
@@ -125,7 +125,7 @@ _CIFAR100 = Cifar(
     names_file={".bin": "fine_label_names.txt", "": "meta"},
     names_key="fine_label_names",
 )
-_RECIPE = Recipe(model="cnn9", epochs=49, batch_size=128, learning_rate=1e-3, ramp=10)  # the authors' own
+_RECIPE = Recipe(model="cnn9", epochs=49, batch_size=128, learning_rate=1e-3, ramp=10)  # as in the authors' code
 
 CIFAR10 = Source(
     summary="CIFAR-10, 32x32 colour images, 10 classes; from its binary or python distribution",

@@ -1,4 +1,4 @@
-"""What a data set is, and how it is trained where nobody says otherwise."""
+"""What a data set is, and its recipe: the default settings to train on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rows:
     """Inputs with their targets, row by row."""
 
     inputs: Tensor  # (N, ...) float32, or uint8 images (N, C, H, W) that stand for [0, 1]
-    targets: Tensor  # (N,) int64 classes, or (N, q) float32
+    targets: Tensor  # (N,) int64 classes, or (N, q) float32 regression targets
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -30,13 +30,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Rows to train on and rows to test on. The targets are as trustworthy as their source."""
+    """Training and test rows, with targets as their source has them."""
 
     task: Task
     train: Rows
     test: Rows
     output_names: tuple[str, ...]  # one per class, or one per target column
-    pixels: tuple[Tensor, Tensor] | None = None  # where targets are points in an image: mean and std of x, y, x, y ...
+    pixels: tuple[Tensor, Tensor] | None = None  # for points in an image (x, y, x, y, ...): mean and std in pixels
 
     @property
     def outputs(self) -> int:
@@ -46,14 +46,14 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The network and the training that suit a data set."""
+    """The default network and training settings for a data set."""
 
     model: str
     epochs: int
     batch_size: int
     learning_rate: float
     ramp: int  # epochs until the drop rate is reached
-    ramp_of: Mapping[str, int] = field(default_factory=dict)  # the same for a corruption of its own
+    ramp_of: Mapping[str, int] = field(default_factory=dict)  # another ramp for some corruptions
     model_options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -63,9 +63,9 @@ class Source:
 
     summary: str
     tasks: tuple[Task, ...]
-    load: Callable[..., DataSet]  # load(folder: Path | None, **options); embedded data ignores it
+    load: Callable[..., DataSet]  # load(folder: Path | None, **options); data without files ignores the folder
     recipe: Recipe
-    layout: str = ""  # the files that must be in the folder; empty where nothing is read
+    layout: str = ""  # the files that must be in the folder, for error messages; empty if no files are read
 
     def __call__(self, folder: Path | None = None, **options: Any) -> DataSet:
         known = {each.name: each.default for each in list(signature(self.load).parameters.values())[1:]}

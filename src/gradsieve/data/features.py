@@ -24,11 +24,11 @@ from gradsieve.seeds import generator
 TENSORS = "features.safetensors"  # inputs (N, 512), targets (N, 10)
 ABOUT = "features.json"  # the SHA-256 of the tensors, and how they were made
 LAYOUT = f"{TENSORS} and {ABOUT}, which gradsieve reproduce table1 makes"
-TEST_SHARE = 5  # one row in so many is for testing
+TEST_SHARE = 5  # one in five rows is for testing
 
 
 def load_features(folder: Path | None = None) -> DataSet:
-    """One split for all runs. Clean targets are standardised, on the training rows; corruptions come after that."""
+    """The same split in all runs. Targets are standardised on the clean training rows, before any corruption."""
     path = find("celeba-features", folder, LAYOUT, TENSORS)
     about = find("celeba-features", folder, LAYOUT, ABOUT)
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Fetching public data sets: checked against their published SHA-256, and resumed where a download broke off."""
+"""Fetching public data sets: checked against their published SHA-256, with interrupted downloads resumed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.registry import unknown
 
 Say = Callable[[str], None]
-TIMEOUT = 30  # seconds without a byte
-CHUNK = 1 << 16
+TIMEOUT = 30  # seconds that a server may send nothing
+CHUNK = 1 << 16  # bytes written at a time
 
 
 def fetch(name: str, to: Path, say: Say = print, published: Mapping[str, Published] = PUBLISHED) -> Path:
-    """Bring the files of a data set into ``to``; what is there and whole is not fetched again. Returns their folder."""
+    """Fetch the files of a data set into ``to``, except those that are there and complete. Returns their folder."""
     if name not in published:
         if name in BY_HAND:
             raise InputError(f"{name} cannot be fetched. {BY_HAND[name]}")
@@ -51,13 +51,13 @@ def fetch(name: str, to: Path, say: Say = print, published: Mapping[str, Publish
 
 
 def is_whole(path: Path, published: Published) -> bool:
-    """Whether a single file has the content that it should, however it was compressed."""
+    """Whether a file has its published content, once it is uncompressed."""
     sha256 = published.files.get(path.name.removesuffix(".gz"))
     return sha256 is not None and path.exists() and content_sha256(path) == sha256
 
 
 def fetch_file(download: Download, folder: Path, say: Say) -> Path:
-    """One file, under its own name. What has arrived of it stays as NAME.part until all of it is there."""
+    """Fetch one file. Until it is complete, its beginning is kept as NAME.part, to resume from."""
     try:
         import pooch
         import requests
@@ -82,7 +82,7 @@ def fetch_file(download: Download, folder: Path, say: Say) -> Path:
                 "goes on from there."
             ) from error
         except ValueError as error:
-            # A part may be of an older file than the one that went on behind it: once more, from the beginning.
+            # The kept part may be of an older version than the rest: try once more, from the beginning.
             if not resumed:
                 raise InputError(
                     f"{download.url} does not have the SHA-256 that is on record for it, and was thrown away. Try "
@@ -96,7 +96,7 @@ def fetch_file(download: Download, folder: Path, say: Say) -> Path:
 
 
 class Resuming:
-    """How pooch is to download: go on behind what has arrived before, where the server can do that."""
+    """A downloader for pooch that goes on from a partial file, if the server supports that."""
 
     def __init__(self, part: Path, say: Say) -> None:
         self.part, self.say = part, say
@@ -105,17 +105,17 @@ class Resuming:
         import requests
 
         done = self.part.stat().st_size if self.part.exists() else 0
-        # Without transfer encodings: bytes are counted and compared as they lie on the server.
+        # Without compression in transfer, so that the numbers of bytes are those of the file.
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={done}-"} if done else {})}
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-            if response.status_code != 416:  # nothing is left: all of it had arrived; the SHA-256 will tell
+            if response.status_code != 416:  # 416: the partial file has all bytes already; its SHA-256 is checked later
                 response.raise_for_status()
                 goes_on = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
                 self.write(response, done if response.status_code == 206 and goes_on else 0)
         os.replace(self.part, output_file)
 
     def write(self, response: Any, done: int) -> None:
-        """Append to the part behind its first ``done`` bytes."""
+        """Append to the partial file, of which ``done`` bytes are there."""
         total = done + int(response.headers.get("Content-Length", 0))
         said = time.monotonic()
         self.say(f"{self.part.stem}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
@@ -129,7 +129,7 @@ class Resuming:
 
 
 def unpack(archive: Path, to: Path) -> None:
-    """Unpack an archive; no member may lead outside of ``to`` or be anything but a plain file or folder."""
+    """Unpack an archive. tarfile's data filter refuses paths outside of ``to`` and special files."""
     try:
         with tarfile.open(archive, "r:gz") as tar:
             tar.extractall(to, filter="data")
@@ -138,7 +138,7 @@ def unpack(archive: Path, to: Path) -> None:
 
 
 def reason(error: Exception) -> str:
-    """The innermost of a chain of reasons, which libraries nest deep, without the connection that it names first."""
+    """The innermost cause of an error, without the description of the connection that libraries put before it."""
     inner = getattr(error, "reason", None) or next(iter(error.args), "")
     if isinstance(inner, Exception):
         return reason(inner)

@@ -1,4 +1,4 @@
-"""Finding the files of a data set, and one sentence where they are not."""
+"""Finding the files of a data set, with an error that says what is missing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def find(data: str, folder: str | Path | None, layout: str, *candidates: str) ->
 
 
 def files_below(folder: Path, hidden: tuple[str, ...], above: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Every file below a folder, but for what has a name that begins as those of ``hidden`` things do.
+    """Every file below a folder, except files and folders whose name begins with one of ``hidden``.
 
-    Links to folders are followed, but not back to a folder that they lie in (``above``).
+    Links to folders are followed, but not to a folder that they lie in (``above``), which would never end.
     """
     place = os.path.realpath(folder)
     if place in above:

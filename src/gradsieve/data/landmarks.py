@@ -1,7 +1,7 @@
 """Small drawn faces with five landmarks: a vision regression task with nothing to download.
 
-Each face has its own place, size, tilt, turn of the head, proportions and light, and stands among clutter
-that looks like parts of faces. The points are CelebA's: eyes, nose and mouth corners, left and right as seen.
+Each face has its own position, size, tilt, turn of the head, proportions and light, among clutter that looks like
+parts of faces. The points are CelebA's: eyes, nose and mouth corners, left and right as seen by the viewer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gradsieve.seeds import generator
 
 POINTS = ("left_eye", "right_eye", "nose", "left_mouth", "right_mouth")
 OUTPUT_NAMES = tuple(f"{point}_{axis}" for point in POINTS for axis in "xy")
-CHUNK = 256  # faces drawn at a time, so that their pixels stay in the cache
+CHUNK = 256  # faces drawn at a time, so that their pixels stay in the CPU's cache
 
 
 def load_landmarks(
@@ -36,7 +36,7 @@ def load_landmarks(
 
 
 def draw_faces(count: int, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """uint8 images (count, 1, size, size), and the points (count, 5, 2): x and y in pixels, centres whole."""
+    """uint8 images (count, 1, size, size), and the points (count, 5, 2): x and y in pixels, whole at pixel centres."""
     images, points = [], []
     for start in range(0, count, CHUNK):
         faces = _Faces(min(CHUNK, count - start), size, generator)
@@ -46,9 +46,10 @@ def draw_faces(count: int, size: int, generator: torch.Generator) -> tuple[Tenso
 
 
 class _Faces:
-    """One chunk of faces. Lengths are shares of the image's side, or, along a face's own axes, of half its height.
+    """One chunk of faces.
 
-    Those axes are u, to the right, and v, down, with the middle of the face at 0.
+    In the image, lengths are shares of its side. Along a face's own axes they are shares of half its height: u to the
+    right and v down, with 0 in the middle of the face.
     """
 
     def __init__(self, count: int, size: int, generator: torch.Generator) -> None:
@@ -60,7 +61,7 @@ class _Faces:
         return low + (high - low) * torch.rand(self.count, columns, generator=self.generator)  # (N, columns)
 
     def _place_faces(self) -> None:
-        """Centre, size and tilt; with them every pixel in the face's own axes."""
+        """Draw centres, sizes and tilts, and find the coordinates of every pixel along each face's own axes."""
         self.centre, self.height, tilt = self.draw(0.33, 0.67, 2), self.draw(0.28, 0.4), self.draw(-0.35, 0.35)
         self.along = torch.cat([tilt.cos(), tilt.sin()], 1) * self.height  # (N, 2), one step in u
         self.down = torch.cat([-tilt.sin(), tilt.cos()], 1) * self.height  # one step in v
@@ -73,7 +74,7 @@ class _Faces:
         self.sharpness = self.size * self.height  # pixels per unit of u or v
 
     def _place_parts(self) -> None:
-        """Eyes, nose and mouth. Turning the head shifts them all, the nose most."""
+        """Place eyes, nose and mouth. Turning the head shifts them all, the nose most."""
         turn, nod = self.draw(-0.2, 0.2), self.draw(-0.1, 0.1)
         self.eye_u, self.eye_v = self.draw(0.28, 0.42), self.draw(-0.3, -0.14) + nod
         self.nose_u, self.nose_v = 1.5 * turn, self.draw(0.12, 0.3) + 1.5 * nod
@@ -86,7 +87,7 @@ class _Faces:
         self.points = points * self.size - 0.5
 
     def image(self) -> Tensor:
-        """Paint from back to front, then light the scene and photograph it."""
+        """Paint from back to front, then add light, contrast and noise."""
         draw = self.draw
         canvas = self._background()
         for _ in range(5):
@@ -106,7 +107,7 @@ class _Faces:
         bridge = (self.nose_u + self.turn) / 2, (self.nose_v + self.eye_v) / 2
         self._paint(canvas, self._ellipse(*bridge, 0.05, 0.5 * (self.nose_v - self.eye_v)), skin + 0.12)
         self._paint(canvas, self._mouth(), skin - draw(0.3, 0.5))
-        self._paint_clutter(canvas, draw(0.1, 0.9))  # in front: it may hide a part
+        self._paint_clutter(canvas, draw(0.1, 0.9))  # in front of the face: it may hide a part
         slope = draw(-0.5, 0.5, 2)
         light = 1 + slope[:, :1] * self.x + slope[:, 1:] * self.y
         photo = 0.5 + draw(0.65, 1) * (canvas * light - 0.5) + draw(-0.1, 0.1)
@@ -114,19 +115,19 @@ class _Faces:
         return (photo * 255).clamp(0, 255).to(torch.uint8).view(-1, 1, self.size, self.size)
 
     def _background(self) -> Tensor:
-        """Smooth blotches: a few random levels, blended over the image."""
+        """Smooth blotches: a 4x4 grid of random levels, interpolated over the image."""
         levels = self.draw(0.1, 0.9) + 0.2 * torch.randn(self.count, 16, generator=self.generator)
         smooth = F.interpolate(levels.view(-1, 1, 4, 4), size=(self.size, self.size), mode="bilinear")
         return smooth.flatten(1)  # (N, size * size)
 
     def _ellipse(self, u: Tensor | float, v: Tensor | float, half_u: Tensor | float, half_v: Tensor | float) -> Tensor:
-        """1 inside, 0 outside, and an edge about a pixel wide."""
+        """The mask of an ellipse: 1 inside, 0 outside, with an edge about a pixel wide."""
         inside = 1 - ((self.u - u) / half_u) ** 2 - ((self.v - v) / half_v) ** 2
         thinner = torch.minimum(torch.as_tensor(half_u), torch.as_tensor(half_v))
         return (inside * (0.5 * thinner * self.sharpness) + 0.5).clamp_(0, 1)
 
     def _mouth(self) -> Tensor:
-        """A band from corner to corner that hangs or rises in between."""
+        """The mask of a mouth: a band from corner to corner that curves up or down in between."""
         across = ((self.u - self.turn) / self.mouth_u) ** 2  # 1 at the corners
         middle = self.mouth_v + self.draw(-0.08, 0.14) * (1 - across)
         thickness = self.draw(0.03, 0.09)
@@ -135,7 +136,7 @@ class _Faces:
         return torch.minimum(band, ends).clamp_(0, 1)
 
     def _paint_clutter(self, canvas: Tensor, shade: Tensor) -> None:
-        """A blob or bar somewhere around the face, as big as a part of it; sometimes across it."""
+        """A blob or bar around the face or across its edge, as big as a part of it."""
         angle, distance = self.draw(0, 2 * torch.pi), self.draw(0.8, 2)
         spot = self._ellipse(distance * angle.cos(), distance * angle.sin(), self.draw(0.06, 0.4), self.draw(0.06, 0.4))
         self._paint(canvas, spot, shade)

@@ -1,4 +1,4 @@
-"""MNIST, and whatever else comes in its four IDX files, such as Fashion-MNIST."""
+"""MNIST, and other data in the same four IDX files, such as Fashion-MNIST."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradsieve.data.files import find
 from gradsieve.errors import InputError
 
 LAYOUT = "train-images-idx3-ubyte, train-labels-idx1-ubyte and the same two of t10k, plain or with .gz"
-PLACES = ("", "mnist/", "MNIST/raw/")  # itself, its parent, and torchvision's parent
+PLACES = ("", "mnist/", "MNIST/raw/")  # where the files may be in the given folder; the last is torchvision's layout
 
 
 def load_mnist(folder: Path | None = None) -> DataSet:
@@ -40,7 +40,10 @@ def _read_rows(folder: Path | None, part: str) -> Rows:
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
-    """The bytes of an IDX file, in its shape: two zeros, type 8, the sizes as big-endian integers, the data."""
+    """The bytes of an IDX file in its shape.
+
+    The format: two zeros, type 8, the number of dimensions, their sizes as big-endian integers, the data.
+    """
     head = 4 + 4 * dimensions
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
@@ -48,7 +51,7 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
             if len(start) < head or start[:4] != bytes((0, 0, 8, dimensions)):
                 raise InputError(f"{path} is not an IDX file of bytes in {dimensions} dimensions.")
             shape = tuple(np.frombuffer(start, ">u4", offset=4).tolist())
-            data = file.read(prod(shape) + 1)  # no more than this, whatever the archive unpacks to
+            data = file.read(prod(shape) + 1)  # one more shows that there is too much, however much it unpacks to
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}. Get it again.") from error
     if len(data) != prod(shape) or not data:

@@ -1,8 +1,8 @@
 """Reading the pickles of CIFAR's python distribution without letting them run anything.
 
-A pickle is a program: it may call whatever it names. Here the only names it can reach are stand-ins for the
-three that a pickled byte array needs. They record what the file says and nothing else; not even NumPy's own
-reconstruction runs, which trusts the types that a file declares.
+A pickle is a program: it may call whatever it names. Here it can only reach stand-ins for the names that a pickled
+byte array needs, which record what the file says and nothing else. Not even NumPy's own reconstruction runs, because
+it trusts the types that a file declares.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class _Type:
         self.code = code
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and fields: a byte has none."""
+        """Ignore byte order and fields, which bytes do not have."""
 
 
 class _Array:
-    """Stands for an array of bytes while its file is read."""
+    """Stands for numpy.ndarray: an array of bytes."""
 
     def __init__(self, *_: Any) -> None:
         self.values = np.empty(0, np.uint8)
@@ -60,12 +60,12 @@ def read_pickle(path: Path) -> dict[str, Any]:
         with open(path, "rb") as file:
             loaded = _BytesUnpickler(file, encoding="bytes").load()
         return {_plain(key): _plain(value) for key, value in loaded.items()}
-    except Exception as error:  # a damaged pickle fails in any of a dozen ways
+    except Exception as error:  # a damaged pickle may raise nearly anything
         raise InputError(f"{path} is damaged or not a CIFAR file: {error}. Get it again.") from error
 
 
 def _plain(value: Any) -> Any:
-    """Without stand-ins, and with the byte strings of Python 2 as text."""
+    """A value with stand-ins replaced by their arrays, and the byte strings of Python 2 by text."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, bytes):

@@ -1,7 +1,7 @@
-"""Data sets as their authors publish them: where the files are, and the SHA-256 of each.
+"""Public data sets: the addresses of their files, and the SHA-256 of each.
 
-The sums of the archives are those that several independent projects have on record. Those of the files in them were
-also compared with the data itself.
+The SHA-256 of the archives are those that several independent projects use. Those of the files in them were also
+compared with the data itself.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Download:
 
 @dataclass(frozen=True)
 class Published:
-    """A data set: what to fetch, and which files it then consists of."""
+    """A data set: what to fetch, and the files that it consists of."""
 
     downloads: tuple[Download, ...]
-    files: Mapping[str, str]  # SHA-256 by name; where a file ends in .gz, of what it unpacks to
-    places: tuple[str, ...]  # folders that the files may be in; an archive unpacks to the first
+    files: Mapping[str, str]  # SHA-256 of the uncompressed files, by name without .gz
+    places: tuple[str, ...]  # folders that the files may be in; archives unpack to the first
 
 
 TORONTO = "https://www.cs.toronto.edu/~kriz"
@@ -96,7 +96,7 @@ PUBLISHED: Mapping[str, Published] = {
         places=("mnist", "", "MNIST/raw"),
     ),
 }
-# Why there is nothing to fetch for the others.
+# Data sets that cannot be fetched, with what to do instead.
 BY_HAND = {
     "celeba": "Its authors hand it out at https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html, for research only: get "
     "img_align_celeba.zip, list_landmarks_align_celeba.txt and list_eval_partition.txt there, and unpack the images.",

@@ -23,28 +23,28 @@ from gradsieve.seeds import generator
 
 LAYOUT = "one .csv file with a header; or give the file itself"
 
-MISSING_WORDS = {"", "na", "n/a", "nan", "null", "?"}  # cells that hold nothing among words, in any case
-MISSING = MISSING_WORDS | {"none", "-", "--", "\u2013", "\u2014", "#n/a", "<na>"}  # and among numbers, dashes too
-MINUS = "\u2212"  # as typeset numbers have it
-EXACT = 2.0**53  # from here on, whole numbers that differ may be the same float64
-OTHER_MARKS = {"semicolons": ";", "tabs": "\t"}  # between columns, in files that are not comma-separated
+MISSING_WORDS = {"", "na", "n/a", "nan", "null", "?"}  # missing values in columns of words, in lower case
+MISSING = MISSING_WORDS | {"none", "-", "--", "\u2013", "\u2014", "#n/a", "<na>"}  # in columns of numbers
+MINUS = "\u2212"  # the typographic minus sign
+EXACT = 2.0**53  # from here on, float64 cannot tell all whole numbers apart
+OTHER_MARKS = {"semicolons": ";", "tabs": "\t"}  # other separators, to recognise files that are not comma-separated
 
 
 class Table(NamedTuple):
-    """The text of a CSV file, and where it stood."""
+    """The cells of a CSV file as text, with their line numbers."""
 
     path: Path
     header: list[str]
-    rows: list[list[str]]  # as long as the header each
-    lines: list[int]  # where a row ends in the file, counted from 1
-    header_line: int  # where the header does
+    rows: list[list[str]]  # each as long as the header
+    lines: list[int]  # the line on which each row ends, counted from 1
+    header_line: int  # the line on which the header ends
 
 
 def load_table(folder: Path | None = None, target: str = "", task: Task = "regression", ignore: str = "") -> DataSet:
-    """Four fifths of the rows to train on, drawn once and for all, and the rest to test on.
+    """Four fifths of the rows to train on, always the same ones, and the rest to test on.
 
-    ``target`` and ``ignore`` are column names with commas between them; the target is the last column unless
-    given. Inputs and regression targets are standardised on the training rows. Classes may be words.
+    ``target`` and ``ignore`` are column names separated by commas; the default target is the last column. Inputs and
+    regression targets are standardised on the training rows. Classes may be words.
     """
     if task not in ("regression", "classification"):
         raise InputError(unknown("task", task, dict.fromkeys(TABLE.tasks)))
@@ -63,7 +63,7 @@ def load_table(folder: Path | None = None, target: str = "", task: Task = "regre
 
 
 def find_csv(folder: Path | None) -> Path:
-    """``folder`` where it is a file, otherwise the only CSV file in it."""
+    """``folder`` if it is a file, else the only CSV file in it."""
     if folder is not None and Path(folder).is_file():
         return Path(folder)
     files = sorted(path.name for path in Path(folder).glob("*.csv")) if folder is not None else []
@@ -75,10 +75,10 @@ def find_csv(folder: Path | None) -> Path:
 def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Table:
     """The header and the rows of a comma-separated file."""
     rows, lines = [], []
-    line = 0  # the last one that is read
+    line = 0  # the last line that was read
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)  # else a quote that nobody closes takes the rows below into its cell
+            reader = csv.reader(file, strict=True)  # else a quote that is never closed swallows the rows below it
             header = [name.strip() for name in next(reader, [])]
             check_header(path, header, least_columns)
             line = header_line = reader.line_num
@@ -86,7 +86,7 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
                 line = reader.line_num
                 if len(row) not in (0, len(header)):
                     raise InputError(f"{path}, line {line}: {len(row)} cells, but the header has {len(header)}.")
-                if row:  # an empty line is no row
+                if row:  # not for an empty line
                     rows.append(row)
                     lines.append(line)
     except UnicodeDecodeError as error:
@@ -107,7 +107,7 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
 
 
 def strange_line(path: Path) -> str:
-    """Where a file is not UTF-8, in words. Its decoder counts bytes within a piece of the file, so lines are read."""
+    """Where a file is not UTF-8, in words. (The decoder's own position is within a chunk of the file.)"""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -115,11 +115,11 @@ def strange_line(path: Path) -> str:
             except UnicodeDecodeError as error:
                 before = line[: error.start].decode()[-20:]
                 return f": line {number} has the byte 0x{line[error.start]:02x} after {before!r}"
-    return ""  # bytes that only all lines together make strange, as of another Unicode
+    return ""  # every line is valid alone, but not all together, such as in UTF-16
 
 
 def check_header(path: Path, header: Sequence[str], least_columns: int) -> None:
-    """Names with commas between them, and no name twice. Looked at first: what is wrong here, every row repeats."""
+    """Require different column names, separated by commas. Checked first: each row would show the same error."""
     other = next((name for name, mark in OTHER_MARKS.items() if len(header) == 1 and mark in header[0]), "")
     if other:
         raise InputError(
@@ -137,7 +137,7 @@ def check_header(path: Path, header: Sequence[str], least_columns: int) -> None:
 
 
 def find_roles(table: Table, target: str = "", ignore: str = "") -> tuple[list[int], list[int]]:
-    """Where the targets stand, the last column unless named, and where the inputs."""
+    """The indices of the target columns, by default the last one, and of the input columns."""
     ignored = find_columns(table, "ignore", ignore)
     targets = find_columns(table, "target", target or table.header[-1])
     inputs = [column for column in range(len(table.header)) if column not in {*targets, *ignored}]
@@ -147,14 +147,14 @@ def find_roles(table: Table, target: str = "", ignore: str = "") -> tuple[list[i
 
 
 def split(table: Table) -> tuple[Tensor, Tensor]:
-    """The rows to train on and those to test on, each in the order of the file."""
+    """The indices of training and test rows, in the order of the file."""
     order = torch.randperm(len(table.rows), generator=generator(0, "table", "split"))
     held_out = part(0.2, len(order))
     return order[held_out:].sort().values, order[:held_out].sort().values
 
 
 def find_columns(table: Table, option: str, names: str) -> list[int]:
-    """Where the columns stand that ``names`` lists."""
+    """The indices of the columns that ``names`` lists."""
     listed = [names] if names in table.header else [name.strip() for name in names.split(",") if name.strip()]
     for name in listed:
         if name not in table.header:
@@ -181,12 +181,12 @@ def numbers(table: Table, columns: Sequence[int], *, are_targets: bool = False) 
 
 
 def by_option(option: dict[str, str]) -> str:
-    """How whoever called gives an option of the data, if that is possible."""
+    """How the user can give this option of the data set, in words; empty where there are no such options."""
     return f" by {argument('data_options', option)}" if is_offered("data_options") else ""
 
 
 def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ...]]:
-    """The one column of ``columns`` as (N,) class numbers, and the names that they stand for, in order."""
+    """The only column of ``columns`` as class numbers (N,), and the names of the classes."""
     if len(columns) != 1:
         raise InputError(f"target names {len(columns)} columns, but classification has one.")
     cells = [label(row[columns[0]]) for row in table.rows]
@@ -205,7 +205,7 @@ def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ..
 
 
 def label(cell: str) -> str:
-    """A cell as the name of a class or category: 1, 01 and 1.0 are the same; empty where it is missing."""
+    """A cell as the name of a class or category: 1, 01 and 1.0 are the same; empty for missing values."""
     number = finite_number(cell)
     if number is None or abs(number) >= EXACT:
         return "" if cell.strip().lower() in MISSING_WORDS else cell.strip()
@@ -213,12 +213,12 @@ def label(cell: str) -> str:
 
 
 def sorted_classes(words: Iterable[str]) -> list[str]:
-    """Different words, numbers first and by their size."""
+    """The different words, sorted: first numbers by value, then text."""
     return sorted(set(words), key=lambda word: (finite_number(word) is None, finite_number(word) or 0.0, word))
 
 
 def finite_number(cell: str) -> float | None:
-    """What a cell says as a number, if it is one. 1_2 and digits of other scripts are numbers to Python alone."""
+    """A cell as a finite number, else None. Unlike float(), refuses 1_2 and digits of other scripts."""
     text = cell.strip().replace(MINUS, "-")
     if "_" in text or not text.isascii():
         return None

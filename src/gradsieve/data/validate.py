@@ -1,7 +1,7 @@
-"""Data that training can rely on, or one error that names the argument and its first bad row.
+"""Checks of data before training; errors name the argument and its first bad row.
 
-This runs before any weight changes: a single NaN input poisons a network even where its row is dropped
-later, because zero gradient times NaN is NaN.
+They run before any weight changes: a single NaN input spoils a network even if its row is dropped later, because a
+zero gradient times NaN is NaN.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def validate(data: DataSet) -> None:
 
 
 def check_inputs(name: str, inputs: Tensor) -> None:
-    """Float32 rows, or uint8 images of (N, C, H, W); not empty, and finite."""
+    """Require float32 rows, or uint8 images (N, C, H, W); not empty, and finite."""
     _check_rows(name, inputs)
     if inputs.dtype == torch.uint8:
         if inputs.ndim != 4:
@@ -51,7 +51,7 @@ def check_inputs(name: str, inputs: Tensor) -> None:
 
 
 def check_targets(name: str, targets: Tensor, task: Task, outputs: int) -> None:
-    """Int64 classes (N,) from 0 to ``outputs`` - 1, or finite float32 targets (N, ``outputs``)."""
+    """Require int64 classes (N,) from 0 to ``outputs`` - 1, or finite float32 targets (N, ``outputs``)."""
     _check_rows(name, targets)
     if task == "regression":
         if targets.dtype != torch.float32:
@@ -78,7 +78,7 @@ def check_targets(name: str, targets: Tensor, task: Task, outputs: int) -> None:
 
 
 def check_finite(name: str, values: Tensor) -> None:
-    """No NaN and no infinity."""
+    """Refuse NaN and infinity."""
     if not values.is_floating_point() or values.isfinite().all():
         return
     bad = ~values.isfinite().flatten(1).all(1) if values.ndim > 1 else ~values.isfinite()  # (N,)
@@ -91,19 +91,19 @@ def check_finite(name: str, values: Tensor) -> None:
 
 
 def check_count(name: str, value: int, least: int) -> None:
-    """A whole number, and not too small: an option that says how many."""
+    """Require a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} is {value!r}, but it must be a whole number from {least} up.")
 
 
 def check_positive(name: str, value: float) -> None:
-    """A finite number above 0."""
+    """Require a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise InputError(f"{name} is {value!r}, but must be a positive number.")
 
 
 def check_seconds(name: str, value: float) -> None:
-    """A length of time: 0 or more, and infinity for never."""
+    """Require a number of seconds from 0 up; infinity stands for never."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise InputError(f"{name} is {value!r}, but it must be a number of seconds from 0 up.")
 

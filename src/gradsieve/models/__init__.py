@@ -1,4 +1,4 @@
-"""Networks of the paper, and the one table of them."""
+"""Networks of the paper, and the table of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradsieve.registry import Registry
 if TYPE_CHECKING:  # the table is listed without torch
     from torch import nn
 
-# A builder takes the shape of one input row, the number of outputs and its own options.
+# An entry takes the shape of one input row, the number of outputs, and options of its own.
 MODELS: Registry[Callable[..., nn.Module]] = Registry(
     "model",
     {

@@ -1,4 +1,4 @@
-"""The parts that the networks share: normalisation, dropout, and the shape of an image."""
+"""What the networks share: normalisation, dropout, and checks of image shapes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gradsieve.counts import check_rate
 from gradsieve.errors import InputError
 
 NORMS = ("batch", "group", "none")
-SLOPE = 0.01  # of every leaky ReLU
-GROUP_VALUES = 4  # fewer have no meaningful deviation; a single one would always be normalised to 0
+SLOPE = 0.01  # negative slope of every leaky ReLU
+GROUP_VALUES = 4  # values in a group of GroupNorm at least: fewer have no meaningful variance, and one becomes 0
 
 
 def norm(
@@ -22,7 +22,7 @@ def norm(
     flat: bool = False,
     among: Sequence[str] = NORMS,
 ) -> nn.Module:
-    """The normalisation ``kind`` of maps with so many ``positions``, or of ``flat`` (N, channels) vectors."""
+    """The normalisation ``kind`` for maps of ``positions`` pixels, or for ``flat`` (N, channels) vectors."""
     if kind not in among:
         raise InputError(f"norm is {kind!r}, but it must be one of: {', '.join(among)}.")
     if kind == "batch":
@@ -33,7 +33,7 @@ def norm(
 
 
 def _groups(channels: int, positions: int) -> int:
-    """min(32, channels), or the nearest smaller count that divides the channels into large enough groups."""
+    """The largest number of groups, at most 32, that divides the channels into equal, large enough groups."""
     fitting = (
         count
         for count in range(1, min(32, channels) + 1)
@@ -43,12 +43,12 @@ def _groups(channels: int, positions: int) -> int:
 
 
 def dropout(rate: float, *, always: bool = False) -> nn.Module:
-    """Dropout of whole channels: off in eval form, or ``always`` on, as in the authors' code."""
+    """Dropout of whole channels: off in eval mode, or ``always`` on, as in the authors' code."""
     return (AlwaysDropout2d if always else nn.Dropout2d)(check_rate("dropout", rate))
 
 
 class AlwaysDropout2d(nn.Dropout2d):
-    """Dropout that ``eval()`` does not turn off: the authors left out the flag, and their figures need it."""
+    """Dropout that ``eval()`` does not turn off, as in the authors' code. Their figures depend on it."""
 
     def train(self, mode: bool = True) -> AlwaysDropout2d:
         super().train(True)

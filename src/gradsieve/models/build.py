@@ -1,4 +1,4 @@
-"""A network by name, with a clear answer to options that it does not have."""
+"""Building a network by name, with checks of its options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradsieve.registry import unknown
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """The options of the model ``name``, with what they are where nobody says otherwise."""
+    """The options of the model ``name``, with their defaults."""
     parameters = signature(MODELS[name]).parameters.values()
     named = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return {each.name: each.default for each in list(parameters)[2:] if each.kind in named}
@@ -36,8 +36,8 @@ def build(name: str, input_shape: Sequence[int], outputs: int, options: Mapping[
         network = MODELS[name](input_shape, outputs, **options)
     except GradsieveError:
         raise
-    except (TypeError, ValueError, RuntimeError) as error:  # a word where a number belongs, a negative size
-        reason = str(error).splitlines()[0]  # some of torch's go on with a list of signatures
+    except (TypeError, ValueError, RuntimeError) as error:  # such as text instead of a number, or a negative size
+        reason = str(error).splitlines()[0]  # some of torch's messages continue with a list of signatures
         raise InputError(f"{name} cannot be built with the options {dict(options)} ({reason}).") from error
     if not isinstance(network, nn.Module):
         raise InputError(f"model {name!r} gives {network!r}, but must return an nn.Module.")

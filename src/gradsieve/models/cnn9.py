@@ -11,9 +11,9 @@ from gradsieve.models.blocks import SLOPE, image_shape, scaled
 from gradsieve.models.blocks import dropout as make_dropout
 from gradsieve.models.blocks import norm as make_norm
 
-# Channels and padding of the 3x3 convolutions; a padded stage ends in pooling by 2 and dropout.
+# The channels of each stage's 3x3 convolutions, and their padding. A padded stage ends in 2x2 pooling and dropout.
 STAGES = (((128, 128, 128), 1), ((256, 256, 256), 1), ((512, 256, 128), 0))
-SMALLEST = 28  # two poolings leave 7, three unpadded convolutions leave 1
+SMALLEST = 28  # side of the smallest image: two poolings reduce it to 7, three unpadded convolutions to 1
 
 
 def cnn9(
@@ -42,7 +42,7 @@ def cnn9(
         for features in (scaled(count, width) for count in stage):
             size = [side + 2 * padding - 2 for side in size]
             layers += [
-                # A norm takes the mean off again, and a bias with it: only a network without norms has one here.
+                # No bias before a norm, which would subtract it again with the mean.
                 nn.Conv2d(channels, features, 3, padding=padding, bias=norm == "none"),
                 make_norm(norm, features, positions=size[0] * size[1]),
                 nn.LeakyReLU(SLOPE),

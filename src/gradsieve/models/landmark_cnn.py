@@ -1,4 +1,4 @@
-"""A small CNN for the coordinates of landmarks, whose features can serve as a data set of their own."""
+"""A small CNN for the coordinates of landmarks. Its features are the inputs of the paper's Table 1."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from gradsieve.models.blocks import SLOPE, image_shape, scaled
 from gradsieve.models.blocks import norm as make_norm
 
-CHANNELS = (32, 64, 128)
+CHANNELS = (32, 64, 128)  # of the three convolutions
 
 
 class LandmarkCNN(nn.Module):
-    """Convolutions and a projection give the features of an image, a linear head its outputs."""
+    """``body``, convolutions and a projection, gives an image's features; the linear ``head`` gives its outputs."""
 
     def __init__(self, body: nn.Module, features: int, outputs: int) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class LandmarkCNN(nn.Module):
         self.head = nn.Linear(features, outputs)
 
     def features(self, inputs: Tensor) -> Tensor:
-        """(N, C, H, W) images to (N, features), what the head reads."""
+        """The features (N, features) of images (N, C, H, W), which the head takes."""
         return self.body(inputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -38,8 +38,8 @@ def landmark_cnn(
 ) -> LandmarkCNN:
     """Three stride-2 convolutions to 512 features, then a linear head: the paper's way to CelebA's features.
 
-    The paper gives no more than "three-layer CNN" and 512. We flatten and project: averaging over the
-    positions would lose where a landmark is. ``width`` multiplies the channels.
+    The paper only says "three-layer CNN" and 512 features. We flatten and project: averaging over positions would lose
+    where a landmark is. ``width`` multiplies the channels.
     """
     channels, *size = image_shape("landmark-cnn", input_shape)
     layers: list[nn.Module] = []

@@ -1,4 +1,4 @@
-"""A fully connected network; 512-256-256-10 is the paper's for CelebA's features."""
+"""A fully connected network. The paper uses 512-256-256-10 on CelebA's features."""
 
 from __future__ import annotations
 

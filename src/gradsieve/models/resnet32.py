@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from gradsieve.models.blocks import image_shape
 from gradsieve.models.blocks import norm as make_norm
 
-STAGES = (16, 32, 64)  # channels
-BLOCKS = 5  # per stage, of two convolutions: 30, and the first convolution and the linear layer make 32
+STAGES = (16, 32, 64)  # channels of each stage
+BLOCKS = 5  # per stage, of two convolutions: with the first convolution and the linear layer, 32 layers
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut without parameters (option A of He et al.)."""
+    """Two 3x3 convolutions with a shortcut that has no parameters (option A of He et al.)."""
 
     def __init__(self, channels: int, features: int, stride: int, norm: str, positions: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class BasicBlock(nn.Module):
         return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(inputs))
 
     def shortcut(self, inputs: Tensor) -> Tensor:
-        """Every ``stride``-th position, with zeros for the channels that are new."""
+        """The inputs at every ``stride``-th position, padded with zeros to the new number of channels."""
         if not self.new_channels:
             return inputs
         before = self.new_channels // 2
@@ -42,7 +42,7 @@ class BasicBlock(nn.Module):
 def resnet32(input_shape: Sequence[int], outputs: int, *, norm: str = "batch") -> nn.Module:
     """Residual network of 32 layers for small images, with shortcuts that have no parameters.
 
-    ``norm`` is batch or group: thirty layers without any do not train.
+    ``norm`` is batch or group: thirty layers without normalisation do not train.
     """
     channels, height, width = image_shape("resnet32", input_shape)
     layers: list[nn.Module] = [
@@ -52,7 +52,7 @@ def resnet32(input_shape: Sequence[int], outputs: int, *, norm: str = "batch") -
     ]
     channels = STAGES[0]
     for features in STAGES:
-        stride = 1 if features == channels else 2  # a new stage halves the image
+        stride = 1 if features == channels else 2  # later stages begin by halving the image
         height, width = -(-height // stride), -(-width // stride)
         for step in (stride, *[1] * (BLOCKS - 1)):
             layers.append(BasicBlock(channels, features, step, norm, height * width))

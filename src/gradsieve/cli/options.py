@@ -19,7 +19,7 @@ from gradsieve.version import __version__
 def flags_of(command: Any) -> dict[str, str]:
     """The flags of a command by the names of the Python arguments."""
     options = [each for each in command.params if each.param_type_name == "option"]
-    one_by_one = {f"{each.name}s": each.opts[0] for each in options if each.multiple}  # --target for each of targets
+    one_by_one = {f"{each.name}s": each.opts[0] for each in options if each.multiple}  # "targets" is --target, repeated
     return {each.name: each.opts[0] for each in options} | one_by_one
 
 

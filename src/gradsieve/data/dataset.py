@@ -40,7 +40,7 @@ class DataSet:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a network must put out for one row."""
+        """How many outputs a network must have."""
         return len(self.output_names)
 
 

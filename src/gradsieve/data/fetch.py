@@ -117,14 +117,14 @@ class Resuming:
     def write(self, response: Any, done: int) -> None:
         """Append to the partial file, of which ``done`` bytes are there."""
         total = done + int(response.headers.get("Content-Length", 0))
-        said = time.monotonic()
+        reported_at = time.monotonic()
         self.say(f"{self.part.stem}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
         with open(self.part, "ab" if done else "wb") as file:
             for chunk in response.iter_content(CHUNK):
                 file.write(chunk)
                 done += len(chunk)
-                if time.monotonic() - said > 5:
-                    said = time.monotonic()
+                if time.monotonic() - reported_at > 5:
+                    reported_at = time.monotonic()
                     self.say(f"{self.part.stem}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
 
 

@@ -105,7 +105,7 @@ def bench(
     peers: bool = False,
     floors: bool = True,
 ) -> dict[str, Any]:
-    """Milliseconds a step and the ratio to Standard for each method: {"device": ..., "methods": {name: ...}}.
+    """Milliseconds per step and the ratio to Standard for each method: {"device": ..., "methods": {name: ...}}.
 
     ``engine`` is plain, captured (CUDA graphs) or compiled (and torch.compile); auto takes the last on a GPU.
     ``peers`` adds the authors' implementation, Opacus and torch.func, as far as they can do the workload; ``floors``

@@ -23,7 +23,7 @@ class Cluster:
 
     ranks: int
     bytes_a_second: float  # from one rank to the next
-    latency: float  # seconds of one hop
+    latency: float  # seconds per hop
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def data_sha256(data_dir: str | None) -> str:
 def train_network(
     parts: Partitions, settings: FeatureSettings, device: torch.device, say: Say
 ) -> tuple[LandmarkCNN, dict[str, Any]]:
-    """The network at the epoch that predicts the validation partition best."""
+    """The network at the epoch with the best R2 on the validation partition, with that epoch and its R2."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seeds.derive(settings.seed, "features", "weights"))
         shape = parts.train.inputs.shape[1:]

@@ -65,8 +65,8 @@ def is_ours(out: Path, scope: Scope) -> bool:
     differing = settings_of_another(theirs, in_common(scope))
     if differing:
         raise RunFolderError(f"{out} holds another grid ({differing}). {elsewhere()}")
-    own = own_data(scope)
-    if not own.items() <= (own | theirs).items():  # a name missing in theirs (older versions) counts as equal
+    # A grid.json of an older version has no such names.
+    if any(theirs.get(name, value) != value for name, value in own_data(scope).items()):
         raise RunFolderError(
             f"{out} holds a grid of other data: {scope.data_dir} is not what its runs were made of, or has changed "
             f"since. {elsewhere('Put it back as it was')}"

@@ -58,7 +58,8 @@ def with_shared(tables: Mapping[str, Sequence[Record]]) -> dict[str, list[Record
 def runs_beside(name: str, records: Sequence[Record]) -> dict[Place, Place]:
     """For every place in the rows that a table has records of, the run that belongs there, identified by folder."""
     found = {}
-    for record in {key({**record, "method": "", "variant": ""}): record for record in records}.values():
+    one_per_row = {key({**record, "method": "", "variant": ""}): record for record in records}  # and per settings
+    for record in one_per_row.values():
         row, seed, preset, epochs = (record[each] for each in ("row", "seed", "preset", "epochs"))
         if row not in EXPERIMENTS[name].rows or "images" in record:
             continue

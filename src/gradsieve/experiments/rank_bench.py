@@ -75,12 +75,12 @@ def launch(world: int, order: dict[str, Any]) -> dict[str, Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     threads = str(max(1, (os.cpu_count() or 1) // world))
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
     command = [sys.executable, "-m", "gradsieve.experiments.rank_bench", json.dumps(order)]
     workers = [
         subprocess.Popen(
             command,
-            env={**os.environ, **meeting, "OMP_NUM_THREADS": threads, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={**os.environ, **rendezvous, "OMP_NUM_THREADS": threads, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
             stderr=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
             text=True,
@@ -88,7 +88,7 @@ def launch(world: int, order: dict[str, Any]) -> dict[str, Any]:
         for rank in range(world)
     ]
     try:
-        said, error = workers[0].communicate(timeout=LONGEST)
+        output, error = workers[0].communicate(timeout=LONGEST)
     except subprocess.TimeoutExpired:
         raise GradsieveError(
             f"{world} ranks did not finish within {LONGEST} seconds. Take a smaller workload."
@@ -100,7 +100,7 @@ def launch(world: int, order: dict[str, Any]) -> dict[str, Any]:
     if workers[0].returncode:
         reason = (error.strip().splitlines() or ["it was killed"])[-1]
         raise GradsieveError(f"{world} ranks could not be measured: {reason}")
-    return json.loads(said)
+    return json.loads(output)
 
 
 def measure(order: dict[str, Any]) -> dict[str, Any]:

@@ -93,12 +93,12 @@ def vote_figure(pick: Mapping[str, Any]) -> Lines | None:
         return None
     x = tuple(each or 0.0 for each in rates)
 
-    def aside(times: float) -> tuple[float | None, ...]:
+    def shifted(times: float) -> tuple[float | None, ...]:
         pairs = zip(margins, errors, strict=True)
         return tuple(None if margin is None or error is None else margin + times * error for margin, error in pairs)
 
     names = {"margin": 0, "two standard errors below": -2, "two standard errors above": 2}
-    lines = tuple(Line(name, x, aside(times)) for name, times in names.items())
+    lines = tuple(Line(name, x, shifted(times)) for name, times in names.items())
     return Lines("The vote on the drop rate", "margin against the pick", lines, x_label="drop rate")
 
 

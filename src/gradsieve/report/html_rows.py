@@ -17,7 +17,7 @@ ROW = ("id", "file")
 FIRST = (*ROW, "given", "suggested", GIVEN, "kind", "in truth", "suspicion", "flagged", "confidence", "mean_score")
 POINTS = "On the pictures: the given points in orange, the suggested ones in blue."
 MOST_OUTPUTS = 4  # targets of a row that are shown in one cell
-MOST_INPUTS = 8  # up to so many input columns of a table are shown as columns, more of them in a single cell
+MOST_INPUTS = 8  # input columns of a table that are shown as columns; with more, a single cell shows the first ones
 
 
 def rows_part(subject: Subject, name: str | None) -> Html | None:

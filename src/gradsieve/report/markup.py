@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable
 
 VOID = {"br", "img", "input", "meta"}  # elements without content and end tag
-UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")  # no character of a page
+UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")  # not allowed in HTML
 
 
 class Html(str):
-    """Text that is safe markup. Only this module and `html.asset` may make it."""
+    """Text that is safe markup: made from escaped values, or a file of this package."""
 
 
 Child = str | int | float | None | Iterable["Child"]

@@ -9,7 +9,7 @@ from gradsieve.training.run import Run, make_run
 
 
 def train_command(run: Run) -> str:
-    """The command that trains exactly this run; DIR stands for where the data is."""
+    """The command that trains exactly this run; DIR stands for the data's folder."""
     ours = run.to_json()
     given = {"corruption": run.corruption, "rate": run.rate, "preset": run.preset, "seed": run.seed}
     usual = make_run(run.data, run.method, **given).to_json()

@@ -55,7 +55,7 @@ def whole_file(path: Path, mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]
 
 
 def write_json(path: Path, value: Any) -> None:
-    """JSON for people and machines. NaN is not JSON: it becomes null."""
+    """Write indented JSON. NaN, which JSON does not have, becomes null."""
     write_whole(path, (json.dumps(finite(value), indent=2, allow_nan=False) + "\n").encode())
 
 
@@ -68,7 +68,7 @@ def read_json(path: Path, way_out: str = "") -> Any:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a JSON value, whatever its layout in a file."""
+    """SHA-256 of a JSON value, independent of its formatting in a file."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 class Ledger:
     """Per row: how often it was judged (kept or dropped), dropped and scored, and the sum of its scores."""
 
-    judged: Tensor  # (N,) int32; two networks judge a row twice
+    judged: Tensor  # (N,) int32; twice per step with two networks
     dropped: Tensor  # (N,) int32
-    scored: Tensor  # (N,) int32; not every method scores every time
+    scored: Tensor  # (N,) int32; not every method scores in every step
     score_sum: Tensor  # (N,) float32
 
     @classmethod

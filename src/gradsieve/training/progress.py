@@ -1,4 +1,4 @@
-"""What a person sees while a run works: a live bar in a terminal, plain lines elsewhere, or nothing."""
+"""The display while a run trains: a live bar in a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 

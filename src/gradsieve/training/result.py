@@ -170,8 +170,8 @@ def require_trained_on(folder: RunFolder, rows: Rows) -> None:
 
 def figures_sha256(summary: Mapping[str, Any], history: list[dict[str, Any]]) -> str:
     """The SHA-256 of the values of result.json, without its checksums, and of metrics.jsonl."""
-    said = {name: summary[name] for name in summary if name not in FILE_SUMS}
-    return digest(finite([said, history]))
+    values = {name: summary[name] for name in summary if name not in FILE_SUMS}
+    return digest(finite([values, history]))
 
 
 def number(value: float | None) -> float:

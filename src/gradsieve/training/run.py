@@ -1,4 +1,4 @@
-"""A run: everything that decides its outcome, in one frozen value that is saved with its results."""
+"""A run: all settings that determine its result, in one frozen value that is saved with the result."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from gradsieve.method import Selection
 FORSAKEN = 0.2  # a class is forsaken if its kept share is below this fraction of the kept share of all rows
 HARDLY_ANY = 0.1  # no class counts as forsaken if less than this share of all rows is kept, as by min-sgd
 ENOUGH = 50  # rows that a class needs to be judged forsaken
-COMPARISONS = 2**20  # above so many (rows x classes), index_add_ is faster than comparing each row with each class
+COMPARISONS = 2**20  # rows x classes above which index_add_ is faster than comparing each row with each class
 
 
 @dataclass

@@ -443,8 +443,12 @@ def test_a_folder_of_your_own_data_is_one_grid(tmp_path, write_module):
     (tmp_path / "a").mkdir()
     scope = choose(data="mine:MINE", seeds=(1,), methods=("spl",), data_dir=str(tmp_path / "a"))
     run_grid(scope, tmp_path / "grid")
-    with pytest.raises(RunFolderError, match="holds a grid of other data"):
-        run_grid(replace(scope, data_dir=str(tmp_path / "b")), tmp_path / "grid")
+    (tmp_path / "file").write_text("")
+    for other in (tmp_path / "b", tmp_path / "file"):
+        with pytest.raises(RunFolderError, match="holds a grid of other data"):
+            run_grid(replace(scope, data_dir=str(other)), tmp_path / "grid")
+    with pytest.raises(RunFolderError, match="other data: a source without a folder is not what its runs"):
+        run_grid(replace(scope, data_dir=None), tmp_path / "grid")
     run_grid(replace(scope, data_dir=None), tmp_path / "c")
 
 

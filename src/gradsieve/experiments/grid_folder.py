@@ -33,6 +33,7 @@ from gradsieve.training.sources import changed_code
 GRID = "grid.json"
 BARE = {GRID, f"{GRID}.part"}  # left by a grid that ended before its first run: no more than this counts as empty
 ELSEWHERE = ("data_dir", "device")  # settings of a run that do not influence its result
+OWN_DATA = ("data_sha256", "data_dir")  # either of them identifies a user's own data
 ASIDE = (*ELSEWHERE, "sources")  # not compared as settings; sources are compared by changed_code()
 
 
@@ -65,11 +66,11 @@ def is_ours(out: Path, scope: Scope) -> bool:
     differing = settings_of_another(theirs, in_common(scope))
     if differing:
         raise RunFolderError(f"{out} holds another grid ({differing}). {elsewhere()}")
-    # A grid.json of an older version has no such names.
-    if any(theirs.get(name, value) != value for name, value in own_data(scope).items()):
+    known = {name: theirs[name] for name in OWN_DATA if name in theirs}  # none in a grid.json of an older version
+    if known and known != own_data(scope):
         raise RunFolderError(
-            f"{out} holds a grid of other data: {scope.data_dir} is not what its runs were made of, or has changed "
-            f"since. {elsewhere('Put it back as it was')}"
+            f"{out} holds a grid of other data: {scope.data_dir or 'a source without a folder'} is not what its runs "
+            f"were made of, or has changed since. {elsewhere('Put it back as it was')}"
         )
     return True
 

@@ -92,7 +92,7 @@ def check_unshifted(outputs: Any, logits: Tensor, labels: Tensor) -> None:
 
 
 def check_told(robust: RobustLoss, rows: Tensor | None) -> None:
-    """Raise if a changing rate has not been told the time, or a ledger the row numbers: both come by the callback."""
+    """Raise if a changing rate does not get the time, or a ledger the row numbers: the callback passes both."""
     if robust.awaits_time:
         raise InputError(
             "The drop rate changes with the time, but nobody tells the loss the time. Add callbacks="

@@ -42,7 +42,7 @@ class Ranking(NamedTuple):
 
 
 def classes_second(criterion: Criterion, outputs: Tensor, targets: Tensor, class_dim: int) -> tuple[Tensor, Tensor]:
-    """Outputs (N, C, ...), and targets that are probabilities likewise, as torch's losses take them."""
+    """Outputs (N, C, ...), as torch's losses take them; targets too if they are probabilities."""
     if class_dim == 1 or outputs.dim() < 3:
         return outputs, targets
     if has_labels(outputs, targets):

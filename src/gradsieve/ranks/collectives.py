@@ -189,7 +189,7 @@ def flat_bytes(tensor: Tensor) -> Tensor:
 
 
 def shaped(content: Tensor, like: Tensor) -> Tensor:
-    return content.clone().view(like.dtype).view(like.shape)  # a copy, likewise
+    return content.clone().view(like.dtype).view(like.shape)  # a copy: a tensor may begin at any byte
 
 
 def message_device() -> torch.device:

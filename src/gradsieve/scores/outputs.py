@@ -24,7 +24,7 @@ def one_tensor(outputs: Any) -> Tensor:
 
 
 def described(value: Any) -> str:
-    """A value and, where there are tensors in it, its parts."""
+    """A value in words; its parts too, if there are tensors among them."""
     entries = parts(value)
     listed = [f"{way} {kind(part)}" for way, part in entries[:NAMED]]
     if len(entries) > NAMED:

@@ -114,7 +114,7 @@ class RobustLoss(Recorded):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.look_at_criterion()  # a copy has a criterion of its own
+        self.look_at_criterion()  # a copy of the loss has its own copy of the criterion
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

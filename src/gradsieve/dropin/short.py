@@ -25,7 +25,7 @@ from gradsieve.scores.loss import Criterion, unpack
 
 NEAR = 1e-5  # scores this close (relative) may be in either order: well above the rounding of a sum
 LEAST_SCORE = 1e-30  # a threshold below it may be computed from denormal numbers, which lack digits
-MOST_LOSS = 80.0  # and so may a loss above this
+MOST_LOSS = 80.0  # when ranking by loss, a threshold above it may be computed from denormal numbers
 LEAST_SUM = 1e-3  # a row whose sum of exp(logits) is smaller may have denormal terms
 MOST_SUM = 1e18  # the largest sum of exp(logits) of a row: its square must not overflow single precision
 MOST_VALUES = 2**18  # output values of a batch: with more, arithmetic outweighs calls, and torch uses all cores

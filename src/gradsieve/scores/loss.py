@@ -136,7 +136,7 @@ def labelled(function: Criterion, targets: Tensor, options: dict[str, Any]) -> T
 
 
 def that_count(losses: Tensor, counted: Tensor) -> Tensor:
-    """A mask of a criterion's values (N, ...), one per label or several per row, that belong to ``counted`` labels."""
+    """Which of a criterion's values (N, ...) belong to ``counted`` labels: a value per label, or any number per row."""
     if losses.shape == counted.shape:
         return counted
     rows = counted.flatten(1).any(1) if counted.dim() > 1 else counted

@@ -1,4 +1,4 @@
-"""What all tests share: one thread, and the command."""
+"""What all tests share: the environment, the command, folders that are made once, and ranks."""
 
 import importlib
 import os
@@ -13,15 +13,15 @@ from typing import NamedTuple
 import pytest
 from filelock import FileLock
 
-# Small tensors gain nothing from threads, and threads that wait for each other on busy cores cost minutes.
+# Small tensors gain nothing from threads, and on busy cores threads that wait for each other cost minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; processes that tests start inherit it
-# And they import us, some hundred times: where nothing compiled is kept, each would compile us anew.
+# These processes import the package about a hundred times: without bytecode files, each would compile it again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import torch
 
 if not torch.cuda.is_available():
-    # Triton then interprets the kernels, if it is told so before anybody imports it.
+    # Triton then interprets the kernels. It reads this when it is imported.
     os.environ["TRITON_INTERPRET"] = "1"
 
 
@@ -36,8 +36,8 @@ def gradsieve(monkeypatch, capsys):
     """The command, in this process."""
     from gradsieve.cli import main
 
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main() sets its own,
-    monkeypatch.setattr(sys, "path", [*sys.path])  # and adds to this
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main() replaces it
+    monkeypatch.setattr(sys, "path", [*sys.path])  # main() adds to it
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["gradsieve", *map(str, arguments)])
@@ -50,9 +50,9 @@ def gradsieve(monkeypatch, capsys):
 
 @pytest.fixture
 def write_module(tmp_path, monkeypatch):
-    """Write a module of a user's own, which is then imported anew, as by another process."""
+    """Write a user's module, which the next import reads again, as another process would."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of two texts in one second it would keep the first
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # bytecode would hide a second text within one second
 
     def write(name, text):
         (tmp_path / f"{name}.py").write_text(text)
@@ -66,7 +66,7 @@ def write_module(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """A folder that ``make(folder)`` fills, by one of the processes that tests run in: what takes long is done once."""
+    """A folder that ``make(folder)`` fills once, in one of the processes that tests run in, because it takes long."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -85,12 +85,12 @@ def once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_ranks(once):
-    """The folder in which ``world`` processes leave what they find: ``main(rank, folder)`` of a test file."""
+    """The folder where ``world`` processes, each running ``main(rank, folder)`` of a test file, save their results."""
 
     def folder_of(file, world):
         def make(folder):
             command = [sys.executable, Path(__file__).with_name("forked_ranks.py"), file, str(world), folder]
-            forker = subprocess.Popen(command, start_new_session=True)  # pytest shows what they say
+            forker = subprocess.Popen(command, start_new_session=True)  # pytest shows their output
             try:
                 assert forker.wait() == 0, "a rank failed"
             finally:

@@ -1,4 +1,4 @@
-"""Runs ``gradsieve`` again and again: orders come in as lines of JSON, exit codes go out.
+"""Run ``gradsieve`` many times: read each command as a line of JSON, and print its exit code.
 
 Each command is a process of its own, forked from this one, so that torch is imported once.
 """
@@ -8,17 +8,17 @@ import os
 import sys
 from multiprocessing import get_context
 
-import sklearn.datasets  # noqa: F401  which most commands would import,
-from torch import _dynamo  # noqa: F401  and all that train
+import sklearn.datasets  # noqa: F401  most commands would import it
+from torch import _dynamo  # noqa: F401  all commands that train would import it
 
 import gradsieve.training.loop  # noqa: F401
 from gradsieve.cli import main
 
-PATIENCE = 240  # seconds
+PATIENCE = 240  # seconds until a command is killed
 
 
 def command(arguments: list[str], folder: str, log: str) -> None:
-    """As a shell would start it there, with all that it says in a file."""
+    """Run a command as from a shell in ``folder``, with all its output in the file ``log``."""
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 1)
     os.dup2(said, 2)

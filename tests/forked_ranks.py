@@ -1,7 +1,7 @@
 """The ranks of a test file: ``python forked_ranks.py FILE WORLD FOLDER`` calls its ``main(rank, FOLDER)`` in each.
 
-They are forked from one process, so that torch and all that the file imports are loaded once. What only ``main`` needs,
-a function ``prepare`` of the file may import beforehand.
+They are forked from one process, so that torch and all that the file imports are loaded once. If ``main`` imports more,
+the file may have a function ``prepare`` that imports it before the fork.
 """
 
 import importlib
@@ -16,7 +16,7 @@ def run(file: Path, world: int, folder: str) -> None:
     module, process = importlib.import_module(file.stem), get_context("fork").Process
     if hasattr(module, "prepare"):
         module.prepare()
-    # Daemons: they end with this process.
+    # As daemons, they end with this process.
     ranks = [process(target=module.main, args=(rank, folder), daemon=True) for rank in range(world)]
     for rank in ranks:
         rank.start()

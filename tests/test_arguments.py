@@ -1,4 +1,4 @@
-"""A message names arguments as whoever called writes them: by Python's names, or by flags of the very command."""
+"""A message names arguments as the caller writes them: by Python's names, or by flags of the running command."""
 
 import ast
 import dataclasses
@@ -146,7 +146,7 @@ def test_a_warning_names_the_flags_of_the_command_that_has_them():
 
 # What the source says.
 
-# These write whole commands, not words about an argument; the page tells of both ways.
+# These files write whole commands, so they may contain flags; methods_page describes both Python and the command.
 WRITE_COMMANDS = {"training/command.py", "training/versions.py", "audit/command.py", "experiments/results_table.py"}
 WRITE_COMMANDS |= {"report/methods_page.py"}
 OF_A_NAMED_COMMAND = re.compile(r"(gradsieve|ray) [a-z]+ --")  # gradsieve train --bounds
@@ -155,7 +155,7 @@ LIBRARY = {name: tree for name, tree in TREES.items() if not name.startswith("cl
 
 
 def texts(tree):
-    """Every text in the source that is not a comment on it."""
+    """Every string in the source that is not a docstring."""
     nodes = list(ast.walk(tree))
     remarks = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     return [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in remarks]
@@ -198,7 +198,7 @@ def test_every_setting_of_a_run_has_its_flag():
     assert not {field.name for field in dataclasses.fields(Run)} - flags_of(COMMANDS["train"]).keys()
 
 
-# What is said, in Python and by the command, about the same faults.
+# Messages about the same faults in Python and by the command.
 
 
 class Fault(NamedTuple):

@@ -40,7 +40,7 @@ def in_a_process(*arguments, **options):
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["list", "--help"], ["demo", "--help"]])
 def test_help_comes_at_once_and_without_torch(arguments):
     seconds = []
-    for _ in range(3):  # the machine may be busy: the best of three
+    for _ in range(3):  # best of three, since the machine may be busy
         begin = time.perf_counter()
         answer = in_a_process(*arguments)
         seconds.append(time.perf_counter() - begin)
@@ -216,7 +216,7 @@ def test_what_cannot_be_parsed_is_code_2_without_a_trace(gradsieve, arguments):
 
 
 def test_errors_and_warnings_of_a_real_process_are_plain_lines(tmp_path):
-    """One process for both: it warns, and then it cannot write."""
+    """One process shows both: it warns, and then it cannot write."""
     arguments = [*TINY, "--corruption=symmetric", "--rate=0.5", "--out=/dev/null/run"]
     answer = in_a_process(*arguments, cwd=tmp_path)
     assert answer.returncode == 2
@@ -261,11 +261,11 @@ def test_a_stopped_command_says_what_is_left_of_it(command, tmp_path):
     rows = ["x,y", *(f"{value:.3f},{2 * value:.3f}" for value in random.normal(size=300))]
     (tmp_path / "t.csv").write_text("\n".join(rows))
     arguments = ["-m", "gradsieve", command, "t.csv", "--target", "y", "--out", "out", "--device", "cpu", *options]
-    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a suite in the background would not
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a suite that runs in the background ignores it
     options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heeds}
     with subprocess.Popen([sys.executable, *arguments], **options) as process:
         assert process.stderr is not None
-        assert process.stderr.readline()  # it is at work
+        assert process.stderr.readline()  # it has started to work
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -1,4 +1,4 @@
-"""The commands ``reproduce`` and ``data``: thin faces of what is tested elsewhere."""
+"""The commands ``reproduce`` and ``data``: thin wrappers of what is tested elsewhere."""
 
 import json
 import subprocess

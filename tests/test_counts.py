@@ -55,7 +55,7 @@ def test_counts_of_a_ramp_are_those_of_its_fraction(hundredths, length, time, ro
     [(0.8, 10, 2), (0.9, 100, 10), (0.1, 10, 9), (3 / 10 * 0.45, 200, 173), (0.0, 7, 7), (0.999999, 3, 1), (0.3, 1, 1)],
 )
 def test_floats_do_not_cost_a_row(rate, rows, kept):
-    assert int((1 - 0.8) * 10) == 1  # the trap
+    assert int((1 - 0.8) * 10) == 1  # what float arithmetic gives instead of 2
     assert keep_count(rate, rows) == kept
 
 

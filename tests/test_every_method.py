@@ -1,4 +1,4 @@
-"""What holds for every row of METHODS: a new row is tested before anyone writes a test for it."""
+"""What holds for every row of METHODS: a new method is tested before it has tests of its own."""
 
 import hashlib
 
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(method, fit):
 @pytest.mark.parametrize("method", [name for name in TRIMMING if name not in ("sever", "prl-g", "co-prl-g")])
 def test_trimming_keeps_cleaner_rows_than_it_is_given(method, fit):
     result = fit(method, "classification", rate=0.4, epochs=15)
-    assert result.purity > 0.75  # given: 0.6
+    assert result.purity > 0.75  # 0.6 without a selection
 
 
 def test_prl_l_and_spl_are_the_same_method_under_squared_error(fit):

@@ -71,7 +71,7 @@ def model(table, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """A table whose columns go together, and a folder, for tests that only read them."""
+    """A table with correlated columns, and a folder, for tests that only read them."""
     random, path = np.random.default_rng(0), tmp_path_factory.mktemp("together")
     x = random.normal(size=(200, 1)) + 0.1 * random.normal(size=(200, 4))
     table = write_csv(path / "t.csv", ["a", "b", "c", "d", "y"], np.column_stack([x, x[:, 0] - x[:, 1]]).tolist())
@@ -252,7 +252,7 @@ def test_no_damage_goes_unnoticed(model, tmp_path):
                 load_model(folder)
             except CheckpointError:
                 continue
-            # A flip in white space, or in how a character is escaped, changes nothing that is said.
+            # A flipped bit in white space, or in the escape of a character, does not change the content.
             assert name == "model.json"
             assert json.loads(bad) == expected
 
@@ -305,7 +305,7 @@ def test_categories_are_those_of_scikit_learns_encoder():
         max_categories=encoding.MOST_CATEGORIES, handle_unknown="infrequent_if_exist", sparse_output=False
     ).fit(words[:, None])
     assert column.has_other
-    # Which of two words that are equally rare keeps its column is either's choice: compare those above.
+    # Of equally rare words, each encoder may give another one a column: compare the sums of the columns.
     ours, expected = Encoding([column]).apply(frame), theirs.transform(words[:, None])
     assert ours.shape == expected.shape
     assert (ours.sum(1) == 1).all()
@@ -335,12 +335,12 @@ def test_codes_can_be_categories(tmp_path):
     assert load_model(tmp_path / "m").encoding.columns[0].categories == ["0", "1000", "2000"]
 
 
-WRITTEN = ["01", "1", "1.0"]  # three codes, and a number of its own for each
+WRITTEN = ["01", "1", "1.0"]  # three codes that are the same number
 
 
 @pytest.fixture(scope="module")
 def coded(tmp_path_factory):
-    """A table whose amount follows from codes that differ in how they are written alone, and its model."""
+    """A table whose target depends on codes that differ only in how they are written, and its model."""
     folder = tmp_path_factory.mktemp("coded")
     table = write_csv(folder / "t.csv", ["code", "y"], [[WRITTEN[i % 3], [-4, 0, 4][i % 3]] for i in range(300)])
     fit_file(table, ["y"], folder / "m", task="regression", categorical=["code"], epochs=30)
@@ -355,7 +355,7 @@ def test_codes_are_kept_apart_as_they_are_written(coded, tmp_path):
     table, folder = coded
     assert load_model(folder).encoding.columns[0].categories == WRITTEN
     assert amounts(folder, table)[:3] == pytest.approx([-4, 0, 4], abs=1)
-    # Alone, and with spaces around: each is what it was beside the others.
+    # In a table of its own, and with spaces around, each code has the same prediction.
     for code, amount in zip(WRITTEN, amounts(folder, table), strict=False):
         alone = write_csv(tmp_path / f"{code}.csv", ["code"], [[f" {code} "]])
         assert amounts(folder, alone) == pytest.approx([amount], abs=1e-5)
@@ -368,15 +368,15 @@ def test_a_number_is_the_code_that_it_could_have_been_written_as():
     for categories, expected in (
         (["1", "2", "3.5"], [0, 1, 2, 3]),
         (["01", "2.0", "3.50"], [0, 1, 2, 3]),
-        (["", "1", "01"], [1, 3, 3, 0]),  # a 1 that is written so comes first
-        (["001", "01", "2"], [3, 2, 3, 3]),  # which of the two is not known
+        (["", "1", "01"], [1, 3, 3, 0]),  # "1" is preferred to "01"
+        (["001", "01", "2"], [3, 2, 3, 3]),  # 1 may be either "001" or "01": neither is taken
     ):
         column = encoding.CategoryColumn("n", categories, has_other=True, as_written=True)
         assert column.encode(numbers, 4.0).argmax(1).tolist() == expected
 
 
 def test_codes_that_are_numbers_in_their_file_stay_numbers(tmp_path):
-    """Those of a Parquet or NPZ file: 1 however a later table writes it."""
+    """Codes from a Parquet or NPZ file are numbers: 1 matches however a later table writes it."""
     codes, y = np.arange(90) % 3, np.array([0.5, 9.5, 2.5])[np.arange(90) % 3]
     np.savez(tmp_path / "t.npz", code=codes, y=y)
     fit_file(tmp_path / "t.npz", ["y"], tmp_path / "m", task="regression", categorical=["code"], epochs=1)
@@ -386,7 +386,7 @@ def test_codes_that_are_numbers_in_their_file_stay_numbers(tmp_path):
 
 
 def test_a_folder_from_before_codes_were_kept_apart_predicts_as_it_did(coded, tmp_path):
-    """There 01, 1 and 1.0 were one category."""
+    """In such a folder, 01, 1 and 1.0 are one category."""
     table, folder = coded
     model = load_model(folder)
     (column,) = encoding.to_json(model.encoding.columns)
@@ -399,7 +399,7 @@ def test_a_folder_from_before_codes_were_kept_apart_predicts_as_it_did(coded, tm
 
 @pytest.mark.parametrize("mark", ["-", "none"])
 def test_a_mark_is_the_word_that_it_was_where_numbers_alone_are_beside_it(tmp_path, mark):
-    """It holds nothing among numbers, and the model knows a column of words."""
+    """Among numbers alone the mark means a missing value, but the model knows the column as words."""
     rows = [[(mark, "1", "word")[i % 3], f"{i % 3 + 0.01 * (i % 7):.2f}"] for i in range(90)]
     fit_file(write_csv(tmp_path / "all.csv", ["a", "y"], rows), "y", tmp_path / "m", epochs=2)
     part = write_csv(tmp_path / "part.csv", ["a"], [[mark], ["1"]])
@@ -464,7 +464,7 @@ def test_npz(tmp_path):
     np.savez(tmp_path / "new.npz", x=X[1000:1200])
     summary = fit_file(tmp_path / "d.npz", ["y"], tmp_path / "m", epochs=10)
     assert summary["task"] == "classification"
-    assert load_model(tmp_path / "m").encoding.decorrelation is None  # classes are learnt from inputs as they are
+    assert load_model(tmp_path / "m").encoding.decorrelation is None  # classifiers do not decorrelate inputs
     text = predict_file(tmp_path / "m", tmp_path / "new.npz")
     predicted = [int(line.split(",")[1]) for line in text.splitlines()[1:]]
     assert np.mean(predicted == y[1000:1200]) > 0.8
@@ -583,14 +583,14 @@ def test_numbers_that_cannot_be_are_refused_before_the_file_is_read(table, tmp_p
 
 
 def severities(rows=300):
-    """A column of words, one of which is none, that an amount tells."""
+    """Real numbers, and a column of words that depends on them, one of which is "none"."""
     x = np.random.default_rng(0).normal(size=rows)
     return x, np.array(["none", "minor", "major"], dtype=object)[np.digitize(x, [-0.5, 0.5])]
 
 
 @pytest.mark.parametrize(("suffix", "stream"), [(".csv", False), (".parquet", False), (".parquet", True)])
 def test_none_is_a_word_among_words(suffix, stream, tmp_path):
-    """Among numbers it says that one is missing."""
+    """Among numbers it marks a missing value."""
     x, words = severities()
     holes = ["None" if place % 50 == 0 else f"{value}" for place, value in enumerate(x)]
     path = write_columns(tmp_path / f"t{suffix}", {"x": x.tolist(), "holes": holes, "y": words.tolist()})

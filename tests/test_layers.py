@@ -1,4 +1,4 @@
-"""Imports point one way, and neither the loop nor the frame of all methods knows a method by name."""
+"""Imports go one way, and neither the training loop nor the base class of methods knows a method by name."""
 
 import ast
 import re

@@ -32,12 +32,12 @@ def _seed():
 
 
 def plain(outputs=CLASSES):
-    """Rows do not meet, nothing is random."""
+    """A network that does not mix rows, without randomness."""
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, outputs))
 
 
 def mixing(outputs=CLASSES):
-    """BatchNorm and dropout."""
+    """A network with BatchNorm, which mixes rows, and dropout."""
     return nn.Sequential(
         nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.LeakyReLU(), nn.Dropout(0.3), nn.Linear(8, outputs)
     )
@@ -62,7 +62,7 @@ def flat(network):
 
 
 def step(method, networks, inputs, targets, rate, seed=3):
-    """A step from a known state of the random numbers, and the gradients that it leaves."""
+    """A step from a fixed random state, and the gradients that it leaves."""
     torch.manual_seed(seed)
     selections = method.step(networks, inputs, targets, rate)
     return selections, [flat(network) for network in networks]
@@ -253,7 +253,7 @@ def test_each_network_trains_on_the_rows_that_the_other_kept(name, alone):
     together = METHODS[name](F.cross_entropy).step(networks, inputs, targets, 0.5)
     assert not torch.equal(own[0].kept, own[1].kept)
     assert [s.kept.tolist() for s in together] == [own[1].kept.tolist(), own[0].kept.tolist()]
-    for selection, mine in zip(together, own, strict=True):  # while the scores are a network's own
+    for selection, mine in zip(together, own, strict=True):  # only rows are exchanged: each has its own scores
         torch.testing.assert_close(selection.scores, mine.scores)
 
 
@@ -396,7 +396,7 @@ def kept_by_min_sgd(losses, group):
         ([math.nan, 2.0, math.inf], 0, [1]),
         ([3.0, 1.0, 2.0, 5.0, 4.0, 6.0], 2, [1, 2, 4]),
         ([3.0, 1.0, 2.0, 5.0, 4.0], 3, [1, 4]),  # the last group is short
-        ([3.0, 1.0, 2.0, math.nan], 3, [1, 3]),  # and holds nothing better
+        ([3.0, 1.0, 2.0, math.nan], 3, [1, 3]),  # the last group has only a broken row
         ([math.nan, math.inf, math.nan, math.nan], 2, [1, 2]),
         ([2.0, 1.0], 5, [1]),
         ([2.0, 1.0], 1, [0, 1]),
@@ -450,7 +450,7 @@ def test_bootstrap_equals_its_formula(form, trust):
 
 
 def test_soft_bootstrap_lowers_the_entropy_of_its_opinion():
-    """The gradient of the blend is the label's, 0.95 of it, and the entropy's: a constant opinion would add nothing."""
+    """The gradient is 0.95 of the label's and 0.05 of the entropy's: the gradient of a constant opinion would be 0."""
     outputs = torch.randn(5, CLASSES, requires_grad=True)
     targets = torch.tensor([0, 1, 2, 3, 0])
     METHODS["bootstrap"](F.cross_entropy, form="soft").losses(outputs, targets).sum().backward()
@@ -522,7 +522,7 @@ def test_the_coordinate_median_equals_a_loop(rows):
 
 
 def test_the_median_of_one_value_for_all_rows_is_that_value():
-    """A parameter that no loss reaches has one zero for all rows; torch's median of such a tensor reads elsewhere."""
+    """The shares of an unused parameter are an expanded 0, of which torch's median reads memory outside the tensor."""
     for _ in range(200):
         junk = [torch.full((size,), torch.nan) for size in (4, 40, 160)]
         del junk
@@ -531,7 +531,7 @@ def test_the_median_of_one_value_for_all_rows_is_that_value():
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 40])
 def test_the_median_of_a_program_is_that_of_numbers(rows):
-    """Equal values, infinite ones and NaN, which makes its coordinate NaN; a program knows torch's median only."""
+    """Equal values, infinity and NaN, which makes its coordinate NaN; a traced program always uses torch's median."""
     values = torch.randn(rows, 6, 5, dtype=torch.float64).round(decimals=1)
     values[rows // 2, 0], values[-1, 1], values[0, 2] = torch.nan, torch.inf, -torch.inf
     traced = make_fx(middle, tracing_mode="fake")(values)
@@ -552,7 +552,7 @@ def test_gross_outliers_are_dropped_from_a_regression(name):
 
 def test_a_method_of_your_own_overrides_one_hook():
     class KeepLongRows(METHODS["standard"]):
-        """Rank by something that the network does not know."""
+        """Rank by the inputs, without the network."""
 
         drops_rows = True
 

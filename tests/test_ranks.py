@@ -73,14 +73,14 @@ def random_batch(seed):
 
 
 def shard(rows, world, rank, seed):
-    """Where this rank's rows stand. The cuts fall anywhere: shards are uneven, and some are empty."""
+    """The slice of this rank's rows. The cuts are random: shards are uneven, and some are empty."""
     draw = torch.Generator().manual_seed(1000 * world + seed)
     cuts = [0, *torch.randint(rows + 1, (world - 1,), generator=draw).sort().values.tolist(), rows]
     return slice(cuts[rank], cuts[rank + 1])
 
 
 def uneven(world, rank):
-    """No shard empty, none like another."""
+    """The slice of this rank's rows if no shard is empty and all differ in size."""
     cuts = {1: [0, ROWS], 2: [0, 17, ROWS], 4: [0, 3, 29, 30, ROWS]}[world]
     return slice(cuts[rank], cuts[rank + 1])
 
@@ -106,7 +106,7 @@ class Network(nn.Module):
 
 
 class Normed(nn.Module):
-    """A network whose rows meet in BatchNorm."""
+    """A network that mixes rows in BatchNorm."""
 
     def __init__(self, seed):
         super().__init__()
@@ -134,7 +134,7 @@ def corrupted_regression():
 
 
 def take_step(method, networks, inputs, targets, rows, rate):
-    """A whole step on the rows of one rank, and what is left to compare."""
+    """A whole step on the rows of one rank; returns what to compare."""
     networks = [network.train() for network in copy.deepcopy(networks)]
     selections = method.step(networks, inputs[rows], targets[rows], rate)
     ranks.sum_gradients(networks)
@@ -151,7 +151,7 @@ def take_step(method, networks, inputs, targets, rows, rate):
 
 
 def all_cases(world, rank):
-    """Everything that a rank finds, by name."""
+    """All results of a rank, by name."""
     found = {}
     for seed in range(BATCHES):
         scores, ties, classes, rate = random_batch(seed)
@@ -200,7 +200,7 @@ def all_cases(world, rank):
 
 
 def kept_of(method, networks, seed, rate, world, rank):
-    """The rows that each network keeps of a random batch, cut anywhere."""
+    """The rows that each network keeps of a random batch with random shards."""
     inputs, targets = classification(seed)
     rows = shard(ROWS, world, rank, seed)
     see = method.train_look if method.passes_of(networks) == "index" else method.look
@@ -255,7 +255,7 @@ def spoken(rank):
     }
 
 
-BORDER = [SMALL - 1, SMALL, SMALL + 1, SMALL + 7]  # bytes: what goes with the number of rows, and what follows it
+BORDER = [SMALL - 1, SMALL, SMALL + 1, SMALL + 7]  # bytes that fit the first message, and that need a second one
 
 
 def numbered(rows, rank):
@@ -263,7 +263,7 @@ def numbered(rows, rank):
 
 
 def averaged(rank):
-    """What BatchNorm layers have seen, apart and then together."""
+    """The running statistics of BatchNorm layers, of each rank and then averaged."""
     network = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(3))
     for number, layer in enumerate(network):
         layer.running_mean.fill_(rank + number)
@@ -290,7 +290,7 @@ def refusal(name, network):
 
 
 def main(rank, folder):
-    """One rank, of two and then of four. A file is the meeting point, so that no port is needed."""
+    """One rank, of two and then of four. They meet by a file, so that no port is needed."""
     torch.set_num_threads(1)
     for world in WORLDS:
         if rank < world:
@@ -307,13 +307,13 @@ def alone():
 
 @pytest.fixture(scope="module")
 def folder(run_ranks):
-    """Where the ranks saved what they found."""
+    """The folder where the ranks saved their results."""
     return run_ranks(__file__, max(WORLDS))
 
 
 @pytest.fixture(scope="module", params=WORLDS, ids="{} ranks".format)
 def together(request, folder):
-    """What each of several ranks found."""
+    """The results of each rank."""
     world = request.param
     return [torch.load(folder / f"{rank} of {world}.pt", weights_only=True) for rank in range(world)]
 
@@ -350,7 +350,7 @@ def test_the_ranks_keep_the_rows_that_one_process_keeps(seed, alone, together):
 def test_uneven_shards_give_the_gradient_of_one_process(case, alone, together):
     assert_same_step(f"step {case}", alone, together)
     with_gradient = alone[f"step {case}"]["gradients"][0].keys()
-    if case != "coordinate-median":  # whose median of nothing is 0
+    if case != "coordinate-median":  # there the median without rows is 0
         assert with_gradient == dict(Network(0).layers.named_parameters(prefix="layers")).keys()
 
 
@@ -380,7 +380,7 @@ def test_all_rows_on_one_rank_give_the_gradient_of_one_process(case, alone, toge
 @pytest.mark.parametrize("name", ["prl-l", "prl-g", "spl"])
 @pytest.mark.parametrize("rows_of_first", [30, 12])
 def test_corrupted_rows_that_sit_together_on_one_rank_are_all_dropped(name, rows_of_first, alone, together):
-    """Where they are all that a rank has, it trains on nothing."""
+    """A rank that has only such rows trains on nothing."""
     case = f"corrupt {rows_of_first} {name}"
     kept = torch.cat([rank[case]["kept"][0] for rank in together]).tolist()
     assert kept == [row for row in range(ROWS) if row not in CORRUPT]

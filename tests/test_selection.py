@@ -1,4 +1,4 @@
-"""Which rows stay: exact counts, a sort that depends on nothing but its inputs, and no class emptied."""
+"""Which rows are kept: exact counts, a sort that depends only on its inputs, and no class emptied."""
 
 import math
 from collections import Counter
@@ -62,7 +62,7 @@ def test_kept_rows_are_those_of_a_plain_sort(batch, rate, use_ties, use_classes)
 @settings(max_examples=40, deadline=None)
 @given(batch=batches, rate=rates, use_ties=st.booleans(), use_classes=st.booleans(), few_rows=st.sampled_from([0, 40]))
 def test_a_traced_selection_keeps_the_same_rows(batch, rate, use_ties, use_classes, few_rows):
-    """A compiler sees no values: neither a threshold's ties nor, if it is to pay, an order."""
+    """A compiler sees no values: it can neither check for ties at a threshold nor fuse a sort."""
     scores, ties, classes = map(torch.tensor, zip(*batch, strict=True))
 
     def keep(scores, ties, classes):
@@ -168,7 +168,7 @@ def test_every_class_keeps_a_row_where_the_count_allows_and_all_lose_the_same_sh
     assert sum(kept.values()) == total
     if total >= len(sizes):
         assert min(kept[c] for c in range(len(sizes))) >= 1
-    for a, b in permutations(range(len(sizes)), 2):  # taking one row of a and giving it to b would be less fair
+    for a, b in permutations(range(len(sizes)), 2):  # keeping one row less of a and one more of b would be less even
         assert Fraction(kept[a] - 1, sizes[a]) <= Fraction(kept[b], sizes[b])
 
 

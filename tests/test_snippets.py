@@ -33,7 +33,7 @@ def test_python_snippets_run(page, tmp_path, monkeypatch):
 
 
 def test_the_change_on_the_first_screen_is_the_one_of_the_loop_that_runs():
-    """Its added lines are in the first snippet; with the removed ones in their place that is the loop of before."""
+    """The added lines are in the first snippet; with the removed ones instead it is the loop without Gradsieve."""
     change, loop = blocks(ROOT / "README.md", "diff")[0], blocks(ROOT / "README.md", "python")[0]
     added, removed = ([line[2:] for line in change.splitlines() if line.startswith(sign)] for sign in "+-")
     assert len(added) == 2
@@ -45,7 +45,7 @@ def test_the_change_on_the_first_screen_is_the_one_of_the_loop_that_runs():
 
 @pytest.fixture(scope="module")
 def shell():
-    """Runs a command in a folder: its exit code and what it said. ``gradsieve`` itself does not import torch anew."""
+    """Run a command in a folder; returns exit code and output. ``gradsieve`` is forked, so that torch loads once."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": env}
@@ -80,7 +80,7 @@ def test_commands_run(page, shell, tmp_path):
 
 
 def test_the_method_of_contributing_is_a_file_and_a_row_and_passes_the_common_tests(tmp_path):
-    """Do what the page says, to a copy of the source, and run what it says every row is put through."""
+    """Follow the page in a copy of the source, and run the tests that it says every method is put through."""
     source = tmp_path / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     page = (ROOT / "CONTRIBUTING.md").read_text()

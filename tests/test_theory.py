@@ -40,7 +40,7 @@ def problem(seed: int, rows: int, q: int, d: int, epsilon: float, force: float):
     draw = torch.Generator().manual_seed(seed)
     W = torch.randn(rows, q, d, generator=draw, dtype=torch.float64)
     alpha = torch.randn(rows, q, generator=draw, dtype=torch.float64)
-    if seed % 2:  # aligned rows: the clean mean is as large as it can be, and the adversary turns it round
+    if seed % 2:  # aligned rows: the clean mean is as large as it can be, and the adversary reverses it
         W, alpha = W[:1].expand(rows, q, d), alpha[:1].expand(rows, q)
     is_corrupted = torch.zeros(rows, dtype=torch.bool)
     is_corrupted[torch.randperm(rows, generator=draw)[: part(epsilon, rows)]] = True

@@ -1,7 +1,7 @@
-"""Arguments as whoever called writes them: by their names in Python, as flags on the command line.
+"""Arguments as the caller writes them: by name in Python, as flags on the command line.
 
-A message is written once, where a fault is found, and names an argument by `argument`. Python's name is what it says,
-unless a command is running that has an option for it: then it is the command's flag.
+An error message is written once, and names an argument by `argument`. That gives the name in Python, unless a command
+is running that has an option for it: then it gives the command's flag.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-# The flags of the command that is running, by the names that Python has for them: none where Python itself called. Of
-# the whole process and not of a thread: rows are read, and found wrong, in threads of their own.
+# The flags of the running command by their names in Python; empty if Python itself called. One for the whole process,
+# not for each thread, because some threads read rows and report what is wrong with them.
 _SPOKEN: list[Mapping[str, str]] = [{}]
 
 
 def flags() -> Mapping[str, str]:
-    """How arguments are spelled now; for `spelled` in another process that works for this one."""
+    """How arguments are spelled now: pass it to `spelled` in a worker process."""
     return _SPOKEN[-1]
 
 
@@ -45,7 +45,7 @@ def argument(name: str, value: Any = None) -> str:
 
 
 def is_offered(name: str) -> bool:
-    """Whether whoever called can give an argument: Python can, and a command that has an option for it."""
+    """Whether the caller can give an argument: Python always can, a command only if it has an option for it."""
     return not flags() or name in flags()
 
 
@@ -55,12 +55,12 @@ def pair(option: str, value: Any) -> str:
 
 
 def elsewhere(first: str = "", *, what: str = "folder", name: str = "out") -> str:
-    """The way out where nothing can be written to the place that an argument names, perhaps after a ``first`` one."""
+    """The advice if nothing can be written to the place that an argument names, perhaps after a ``first`` advice."""
     choose = f"{first}, or choose" if first else "Choose"
     return f"{choose} another {what} as {argument(name)}."
 
 
 def again() -> str:
-    """The way out once the cause is mended; a command that resumes nothing is not told how."""
+    """The advice to try again, with the option to resume if the caller has one."""
     how = f" (a run or a streamed fit goes on with {argument('resume', True)})" if is_offered("resume") else ""
     return f"try again{how}"

@@ -1,7 +1,7 @@
 """Shares to counts, exactly. This is the one place that does the arithmetic.
 
-In floats ``int((1 - 0.9) * 10)`` is 0, though a tenth of ten rows is one row. A rate that a
-person wrote, or that a ramp computed from one, is a short fraction: we go back to it first.
+In floats ``int((1 - 0.9) * 10)`` is 0, though a tenth of ten rows is one row. A rate that a person wrote, or that a
+ramp computed from one, is a fraction with a small denominator, so the float is first turned back into it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from gradsieve.errors import InputError
 
 
 def exact(share: float) -> Fraction:
-    """The short fraction that ``share`` stands for: 0.1 is 1/10, 3 / 10 * 0.45 is 27/200.
+    """The fraction with a small denominator that ``share`` stands for: 0.1 is 1/10, 3 / 10 * 0.45 is 27/200.
 
-    Less than half a millionth is nothing: a rate that was estimated as good as 0 must not cost a row of every batch.
+    Less than half a millionth becomes 0, so that an estimated rate of almost 0 does not drop a row of every batch.
     """
     return Fraction(share).limit_denominator(1_000_000)
 
@@ -30,23 +30,23 @@ def check_rate(name: str, rate: float) -> float:
 
 
 def part(rate: float, rows: int) -> int:
-    """How many of ``rows`` make up at most the share ``rate``: floor(rate * rows)."""
+    """The largest number of rows that is at most the share ``rate`` of all ``rows``: floor(rate * rows)."""
     return int(exact(rate) * rows)
 
 
 class KeptShare(NamedTuple):
-    """The part of a batch that stays, as a fraction: for a count that is a tensor, or that a compiler has not fixed."""
+    """The kept share of a batch as a fraction, for row counts that are tensors or symbols of a compiler."""
 
     numerator: int
     denominator: int
 
     @classmethod
     def beside(cls, drop_rate: float) -> KeptShare:
-        """What stays when ``drop_rate`` goes."""
+        """The share that is kept at this drop rate."""
         return cls(*(1 - exact(drop_rate)).as_integer_ratio())
 
     def of(self, rows: Any) -> Any:
-        """What `keep_count` says."""
+        """How many of ``rows`` stay, as `keep_count` computes it."""
         count = self.numerator * rows // self.denominator
         return max(1, count) if isinstance(rows, int) else count.clamp(min=1)
 

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions that say what, where, why and the way out."""
+"""The exceptions. Their messages say what is wrong, where, why, and how to fix it."""
 
 
 class GradsieveError(ValueError):
@@ -18,7 +18,7 @@ class CheckpointError(RunFolderError):
 
 
 class RankError(GradsieveError):
-    """Another rank failed, died or is not like the others. ``quiet``: the first rank says it."""
+    """Another rank failed, died or differs from the others. ``quiet``: not shown, as the first rank reports it."""
 
     def __init__(self, message: str, quiet: bool = False) -> None:
         super().__init__(message)

@@ -52,7 +52,7 @@ class Look(NamedTuple):
     outputs: Tensor | None  # (N, ...)
     scores: Scores | None  # None if the method does not rank rows
     trains: bool = False  # whether the outputs belong to the pass that trains, with its graph
-    first_pass: FirstPass | None = None  # if the pass that trains can go on from it
+    first_pass: FirstPass | None = None  # the scoring pass, if the pass that trains can reuse it
     row_pass: RowPass | None = None  # if the rows' gradients are already known
 
 
@@ -79,7 +79,7 @@ class Method:
     drops_rows: ClassVar[bool] = False  # whether it uses the drop rate
     paper_passes: ClassVar[Literal["auto", "index", "reforward"]] = "index"  # what the authors' code does
     decides_on_host: ClassVar[bool] = False  # whether a step reads from the device; such a step can't be captured
-    schedule: ClassVar[str] = "ramp"  # how its drop rate sets in if a run does not say
+    schedule: ClassVar[str] = "ramp"  # the default schedule of its drop rate
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -143,7 +143,7 @@ class Method:
     def backward(self, network: nn.Module, losses: Tensor, count: int) -> Tensor:
         """Leave the gradient of the mean loss over the ``count`` kept rows of all ranks in ``.grad``; return that loss.
 
-        ``losses``: of this rank's kept rows, or of all its rows, 0 where one is dropped.
+        ``losses``: of this rank's kept rows, or of all its rows with 0 for those that are dropped.
         """
         loss = losses.sum() / max(1, count)
         if count:  # otherwise no rank has a row: no gradient, and the optimizer skips the step
@@ -168,7 +168,7 @@ class Method:
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
         """Score a batch, choose rows, and leave each network's gradient in ``.grad``; the update is the caller's."""
         if not self.drops(drop_rate, ranks.total(len(targets), targets.device)):
-            see = self.plain_look  # the pass that trains gives the scores too, and equals plain training bit for bit
+            see = self.plain_look  # one pass that trains and gives the scores: plain training bit for bit
         else:
             see = self.train_look if self.passes_of(networks) == "index" else self.look
         looks = [see(network, inputs, targets) for network in networks]
@@ -209,8 +209,8 @@ class Exchange:
 
 
 def require_own_rows(name: str, network: nn.Module, form: Scoring) -> None:
-    """Raise if a row's own gradient cannot be had: under DataParallel, whose replicas compute it with weights of
-    their own, and where BatchNorm over all ranks mixes it with rows of other ranks."""
+    """Raise if a row's own gradient cannot be computed: under DataParallel, whose replicas have their own copies of the
+    weights, or if BatchNorm over all ranks mixes rows with those of other ranks."""
     if isinstance(network, nn.DataParallel):
         raise InputError(
             f"{name} takes each row's gradient, which cannot be followed into the replicas of nn.DataParallel. Pass "
@@ -224,7 +224,7 @@ def require_own_rows(name: str, network: nn.Module, form: Scoring) -> None:
 
 
 def class_logits(name: str, criterion: Criterion, outputs: Tensor) -> Tensor:
-    """The outputs, or an error if they are no logits (N, C, ...) of classes, of which one is predicted."""
+    """The outputs, if they are logits (N, C, ...) of at least two classes; otherwise an error."""
     is_binary = any(unpack(criterion)[0] is known for known in BINARY)
     if is_binary or outputs.dim() < 2 or outputs.shape[1] < 2:
         given = "a criterion of yes or no" if is_binary else f"outputs of shape {tuple(outputs.shape)}"

@@ -23,7 +23,7 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 def r2(predictions: Tensor, targets: Tensor) -> Tensor:
     """R squared of (N, q) predictions, averaged over the q outputs, as ``sklearn.metrics.r2_score`` computes it.
 
-    Its conventions hold too: an output whose target is constant scores 1 if it is met exactly and 0
+    Its conventions hold too: an output whose target is constant scores 1 if it is predicted exactly and 0
     otherwise, and the score of a single row is nan.
     """
     if predictions.shape != targets.shape:  # broadcasting (N,) against (N, 1) would compare all with all

@@ -1,7 +1,7 @@
 """What a notebook shows of a result or an audit.
 
-A notebook asks the object itself for its page, but pages are drawn above everything that they show. So this is the one
-table that names code of a later layer; it is imported when somebody looks, and not before.
+A notebook asks the object itself for its page, but the code of pages is in a later layer than the objects. So this is
+the one table that names code of a later layer; it is imported only when a notebook shows an object.
 """
 
 from __future__ import annotations

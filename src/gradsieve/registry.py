@@ -3,8 +3,8 @@
 The command line lists methods, corruptions, models and data sets, and must answer
 ``--help`` without the seconds that importing torch takes. So a row holds where an object
 lives, ``"module:attribute"``, and the object is imported when it is first asked for. Such a
-place is a name too: a method or model of your own needs no row. What it stands for may change from day to day, so
-that its code is remembered by its SHA-256.
+place is a name too: a method or model of your own needs no row. Its code may change between
+runs, so the SHA-256 of the code is recorded with a run.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def __init__(self, kind: str, rows: Mapping[str, str], needs: Sequence[str] = (), way: str = "") -> None:
         self.kind = kind
         self._rows = dict(rows)
-        self._needs = needs  # attributes by which to tell that an object of yours is one of this kind,
-        self._way = way  # and how one comes to have them
+        self._needs = needs  # attributes that an object of yours must have to be of this kind
+        self._way = way  # how to get them, for the error if they are missing
 
     def __getitem__(self, name: str) -> T:
         if name not in self:
@@ -52,7 +52,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self._rows)
 
     def summary(self, name: str) -> str:
-        """One line of what the object says of itself."""
+        """The object's ``summary``, or the first line of its docstring."""
         entry = self[name]
         text = getattr(entry, "summary", None) or entry.__doc__ or ""
         return text.strip().split("\n")[0].replace("``", "")
@@ -67,17 +67,17 @@ def import_object(place: str) -> Any:
         if isinstance(error, ImportError) and not f"{module}.".startswith(f"{error.name}."):
             raise  # the module is there; something that it imports is not
         raise InputError(f"{place!r} cannot be imported ({error}). Expected 'module:attribute'.") from error
-    # Now: later the file may hold other code than this process has in memory. After a reload it is another object.
+    # Hash the code now: later the file may differ from the code in memory. After a reload the object is a new one.
     if is_yours(module) and (place not in _codes or _codes[place][0] is not entry):
         _codes[place] = entry, code_sha256(module, entry)
     return entry
 
 
-_codes: dict[str, tuple[Any, str]] = {}  # by place: the object, and the SHA-256 of the code that it came from
+_codes: dict[str, tuple[Any, str]] = {}  # by place: the object, and the SHA-256 of its code
 
 
 def sources(*names: str | None) -> dict[str, str]:
-    """The SHA-256 of the code of every name that is a place of yours; what we bring has the package's own version."""
+    """The SHA-256 of the code of every name that is a place outside this package, whose own version says the rest."""
     places = [name for name in names if name and ":" in name and is_yours(name)]
     for place in places:
         import_object(place)
@@ -89,21 +89,21 @@ def is_yours(module: str) -> bool:
 
 
 def code_sha256(module: str, entry: Any) -> str:
-    """Of the file of a module, and of the one where the object was defined, if the module only passes it on."""
+    """The SHA-256 of a module's file, and of the file that defines the object if the module only imports it."""
     digest = hashlib.sha256()
-    home = getattr(entry, "__module__", None) or module  # of an instance: where its class is
+    home = getattr(entry, "__module__", None) or module  # for an instance, the module of its class
     for name in dict.fromkeys(each for each in (module, home) if is_yours(each)):
         path = source_path(name)
         if path is not None:
             digest.update(path.read_bytes())
             continue
-        with suppress(OSError, TypeError):  # a notebook keeps what was typed; some objects came from nowhere
+        with suppress(OSError, TypeError):  # a notebook keeps the source of its cells; some objects have no source
             digest.update(inspect.getsource(entry).encode())
     return digest.hexdigest()
 
 
 def source_path(module: str) -> Path | None:
-    """The file of a module that is imported; None where it has none, as in a notebook."""
+    """The file of an imported module; None if it has none, as in a notebook."""
     path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
     return path if path.is_file() else None
 

@@ -3,8 +3,8 @@
 Every sort is stable and ties go to the smaller row index, so a selection is a function of its
 inputs alone (``topk`` is not). NaN sorts last: a row without a score is dropped first. Under
 ``torch.distributed`` there is one threshold for the global batch, so that N ranks keep the rows that
-one rank would keep: dropping rank by rank keeps corrupted rows that happen to sit together. The threshold needs every
-row's score from all ranks or, for very large batches, histograms of the scores, which are less to send.
+one rank would keep: dropping rank by rank would keep corrupted rows that happen to be on one rank. For
+the threshold, ranks exchange the scores of all rows or, for very large batches, histograms, which are smaller.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def keep_smallest(
     """Indices of the floor((1 - drop_rate) * N) rows with the smallest scores (at least one), ascending.
 
     - ``scores``: one score per row, (N,); large is suspicious. Rows with a NaN score are dropped first.
-    - ``ties``: (N,), breaks ties between equal scores; what is still equal is decided by the index.
+    - ``ties``: (N,), breaks ties between equal scores; rows that are still equal are ordered by index.
     - ``classes``: (N,), the class of each row: each class loses about the same share, its best row last of all. The
-      total is as exact as without.
+      total number of rows stays exact.
     """
     rate = check_rate("drop_rate", drop_rate)
     return _keep(scores, ties, classes, lambda rows: keep_count(rate, rows))
@@ -48,7 +48,7 @@ def _keep(scores: Tensor, ties: Tensor | None, classes: Tensor | None, count_of:
         if values is not None and values.shape != scores.shape:
             raise InputError(f"{name} has shape {tuple(values.shape)}, but scores has {tuple(scores.shape)}.")
     keys = [scores.detach(), *([] if ties is None else [ties.detach()])]
-    # Trimming class by class needs every row's place.
+    # Trimming class by class needs each row's rank in its class, and so every row.
     gathered = gather_rows([*keys, classes]) if classes is not None else gather_rows(keys, MOST_GATHERED)
     rows = sum(gathered.sizes)
     if rows == 0:
@@ -65,7 +65,7 @@ def first_rows(keys: list[Tensor], count: int) -> Tensor:
     """The ``count`` rows that come first by the first key, then by the next, then by index, ascending."""
     first, rows = keys[0], keys[0].shape[0]
     if first.device.type == "cpu" and not is_traced(first):
-        # A threshold is faster than sorting. Elsewhere, finding how many rows lie under it would wait for the device.
+        # A threshold is faster than sorting. On a GPU, counting the rows below it would wait for the device.
         kept = smallest_if_untied(first, count)
         if kept is not None:
             return kept
@@ -82,11 +82,11 @@ def smallest_if_untied(values: Tensor, count: int) -> Tensor | None:
 
 
 def where(mask: Tensor, count: int) -> Tensor:
-    """Where a mask is True, ascending: ``nonzero`` for a known ``count``, so that nobody waits for the device."""
+    """Where a mask is True, ascending: ``nonzero`` for a known ``count``, without waiting for the device."""
     if compares_pairs(mask):
         so_far = mask.cumsum(0)
-        places = (so_far <= torch.arange(count, device=mask.device)[:, None]).sum(1)  # one kernel; a scatter is none
-        if not torch.compiler.is_compiling():  # which takes no attributes
+        places = (so_far <= torch.arange(count, device=mask.device)[:, None]).sum(1)  # fuses, unlike a scatter
+        if not torch.compiler.is_compiling():  # torch.compile cannot set attributes of tensors
             places.is_kept = mask  # type: ignore[attr-defined]  # for ``mask_of``
         return places
     rows = torch.arange(mask.shape[0], device=mask.device)
@@ -95,17 +95,17 @@ def where(mask: Tensor, count: int) -> Tensor:
 
 
 def mask_of(rows: Tensor) -> Tensor | None:
-    """The mask in which ``where`` found these rows, for a compiler: what starts from it need not wait for the rows."""
+    """The mask in which ``where`` found these rows, if traced: using it avoids the search for the rows."""
     return getattr(rows, "is_kept", None)
 
 
 def how_many_precede(keys: list[Tensor]) -> Tensor:
     """Each row's place in the order by the keys and its index, by comparing all pairs.
 
-    A compiler makes this one kernel, which is faster than sorting few rows. Run as it is, it is slower.
+    A compiler makes this one kernel, which is faster than sorting a few rows. Without a compiler, it is slower.
     """
     row = torch.arange(keys[0].shape[0], device=keys[0].device)
-    precedes = row < row[:, None]  # (N, N): whether the row of the column comes before that of the line
+    precedes = row < row[:, None]  # (N, N): entry i, j is whether row j comes before row i
     for key in reversed(keys):
         other, own = key[None, :], key[:, None]
         less = (other < own) | (own.isnan() & ~other.isnan())
@@ -125,8 +125,8 @@ def lexical_order(keys: list[Tensor]) -> Tensor:
 def place_in_class(keys: list[Tensor], classes: Tensor) -> Tensor:
     """For each row, the share of its own class that ranks before it: 0 for the best, then 1/n, 2/n, ...
 
-    A row without a score (NaN) has infinity: it is not even the best of its class. Keeping the rows with the smallest
-    of these drops the same share of every class without a count per class, so that shapes stay static.
+    A row without a score (NaN) gets infinity: it is never the best of its class. Keeping the rows with the smallest
+    values drops the same share of every class without a count per class, so that shapes stay static.
     """
     order = lexical_order([classes, *keys])
     grouped = classes[order]

@@ -28,7 +28,7 @@ from gradsieve.counts import check_rate, exact, part
 from gradsieve.errors import InputError
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (N, q), targets -> a loss per row (N,)
-BREAKDOWN = 0.5
+BREAKDOWN = 0.5  # the rate from which corrupted rows may be the majority, and the bounds no longer hold
 CHUNK_VALUES = 2**26  # Jacobian entries held at once: 256 MiB of float32, or one row if that is more
 
 

@@ -1,7 +1,7 @@
 """Frameworks over two processes: they keep the rows of one process with the whole batch, and end with its weights.
 
-Each framework deals the rows in its own way, and once in ours, unevenly.
-Twelve rows of the first batch are wrong, and in every deal all of them are the first rank's.
+Each framework distributes the rows in its own way and, where it can, also in ours, which is uneven.
+Twelve rows of the first batch are wrong, and the first rank always gets all of them.
 """
 
 import importlib.util
@@ -24,11 +24,11 @@ from gradsieve import RobustLoss
 WORLD, ROWS, BATCH, EPOCHS, CUT = 2, 120, 60, 3, 23
 WRONG = torch.arange(0, 24, 2)
 RAMP = {"epoch": 3, "step": 6}
-DEALS = {"theirs": "epoch", "uneven": "step"}  # who deals the rows, and what the schedule counts then
+DEALS = {"theirs": "epoch", "uneven": "step"}  # how rows are distributed, and what the schedule counts in that case
 
 
 def table():
-    """Numbers, inputs and targets of the rows; at the lowest rate as many are dropped as are wrong."""
+    """Numbers, inputs and targets of the rows; the lowest rate drops as many rows as are wrong."""
     draw = torch.Generator().manual_seed(0)
     inputs = torch.randn(ROWS, 6, generator=draw)
     targets = inputs[:, :2].sin() + 0.1 * torch.randn(ROWS, 2, generator=draw)
@@ -37,7 +37,7 @@ def table():
 
 
 class Loss(RobustLoss):
-    """One that notes what it does."""
+    """A RobustLoss that records rates, rows and kept rows."""
 
     def __init__(self, unit):
         super().__init__(F.mse_loss, lambda T: 0.2 + 0.2 * min(1.0, (T - 1) / RAMP[unit]), rows=ROWS)
@@ -55,7 +55,7 @@ def network():
 
 
 def found(unit, robust, module, logged=None):
-    """What a run did, and what it said about the share of rows that it kept."""
+    """What a run did, with the share of kept rows that it logged."""
     columns = robust.ledger.tensors()
     return {"unit": unit, "noted": robust.noted, "weights": module.state_dict(), "ledger": columns, "logged": logged}
 
@@ -65,7 +65,7 @@ def optimizer_of(module):
 
 
 def loader(deal, rank):
-    """Batches of a rank's size for the framework to deal out, or those that are dealt already."""
+    """Batches of a rank's size for the framework to distribute, or a rank's own uneven batches."""
     if deal == "theirs":
         return DataLoader(table(), BATCH // WORLD)
     own = slice(0, CUT) if rank == 0 else slice(CUT, BATCH)
@@ -99,7 +99,7 @@ def with_lightning(deal, rank, folder):
 
         def training_step(self, batch, batch_idx):
             rows, inputs, targets = batch
-            assert not self.trainer.model.modules_buffers  # that DDP would send in every step: the ledger
+            assert not self.trainer.model.modules_buffers  # else DDP would send the ledger in every step
             return self.criterion(self.network(inputs), targets, rows)
 
         def configure_optimizers(self):
@@ -184,7 +184,7 @@ def with_huggingface(rank, folder):
     return found("epoch", robust, model.network, logged)
 
 
-RUNS = {  # each framework with its own deal of the rows, and with ours where it takes one
+RUNS = {  # each framework with its own distribution of the rows, and with ours if it can use it
     "lightning": partial(with_lightning, "theirs"),
     "lightning, uneven": partial(with_lightning, "uneven"),
     "accelerate": partial(with_accelerate, "theirs"),
@@ -194,12 +194,12 @@ RUNS = {  # each framework with its own deal of the rows, and with ours where it
 
 
 def needs(name):
-    """The library of a run."""
+    """The library that a run needs."""
     return {"huggingface": "transformers"}.get(name, name.split(",")[0])
 
 
 def prepare():
-    """The libraries, which take seconds, before there are two processes."""
+    """Import the libraries, which takes seconds, before there are two processes."""
     for library in filter(importlib.util.find_spec, {needs(name) for name in RUNS}):
         importlib.import_module(library)
 
@@ -218,7 +218,7 @@ def main(rank, folder):
 
 @pytest.fixture(scope="module", params=RUNS)
 def run(request, run_ranks):
-    """The name of a run, what its ranks found, and what one process finds with the same rows in every step."""
+    """The name of a run, the results of its ranks, and those of one process with the same rows in every step."""
     pytest.importorskip(needs(request.param), reason=f"{needs(request.param)} is not installed: gradsieve[dev]")
     folder = run_ranks(__file__, WORLD)
     ranks = [torch.load(folder / f"{request.param}-{rank}.pt", weights_only=True) for rank in range(WORLD)]

@@ -1,4 +1,4 @@
-"""What the adapters do beside the loss: the time, the log, gradient accumulation, and refusals."""
+"""What the adapters add to the loss: the time, the log, gradient accumulation, and errors."""
 
 import subprocess
 import sys
@@ -66,7 +66,7 @@ def test_labels_of_the_next_token_are_shifted(huggingface):
 
 
 def test_a_model_of_the_next_token_needs_labels_that_are_shifted(huggingface):
-    """Else it learns to repeat its input, with the best of losses."""
+    """Otherwise the model learns to repeat its input, with a loss near 0."""
     import transformers
 
     config = transformers.GPT2Config(vocab_size=7, n_positions=8, n_embd=8, n_layer=1, n_head=1)
@@ -333,7 +333,7 @@ def sixteen_rows(**columns):
 
 @pytest.mark.parametrize(("reduction", "share"), [("mean", 0.5), ("sum", 1.0)])
 def test_the_hugging_face_trainer_accumulates_trimmed_micro_batches(make_trainer, reduction, share):
-    """To their mean, of sums to their sum."""
+    """Micro-batches add up to their mean, or to their sum if the criterion sums."""
     criterion = nn.CrossEntropyLoss(reduction=reduction)
     trainer = make_trainer(RobustLoss(criterion, 0.25), gradient_accumulation_steps=2)
     trainer.train()
@@ -376,7 +376,7 @@ def test_what_the_hugging_face_loss_is_not_told_it_asks_for(huggingface, make_tr
     ):
         make_trainer(RobustLoss(F.cross_entropy, 0.25, ramp=5)).train()
     robust = RobustLoss(F.cross_entropy, 0.25, ramp=5)
-    robust.at(1)  # told by somebody else
+    robust.at(1)  # as a callback of the user's would
     make_trainer(robust).train()
     robust = RobustLoss(F.cross_entropy, 0.25, rows=16)
     with pytest.raises(InputError, match="nobody tells it which rows it gets"):

@@ -25,14 +25,14 @@ EPOCHS = 2  # of ten steps
 
 @pytest.fixture(params=NEEDS)
 def example(request):
-    """The name of an example whose library is here."""
+    """The name of an example whose library is installed."""
     library = NEEDS[request.param]
     pytest.importorskip(library, reason=f"{library} is not installed: pip install gradsieve[dev]")
     return request.param
 
 
 def train(name, monkeypatch):
-    """What an example keeps in its first twenty steps, the rates, and the weights that it ends with."""
+    """The rows that an example keeps in its first twenty steps, the rates, and the final weights."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     robust = RobustLoss(F.cross_entropy, 0.4, ramp=2)
     kept, rates = [], []

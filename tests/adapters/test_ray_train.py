@@ -75,7 +75,7 @@ def main(folder):
 
 @pytest.fixture(scope="module")
 def folder(once):
-    """Where the workers left what they found."""
+    """The folder where the workers saved their results."""
     pytest.importorskip("pandas", reason="Ray Train needs it: pip install gradsieve[ray-train]")
     pytest.importorskip("ray", reason="ray is not installed: pip install gradsieve[ray-train]")
     path = os.pathsep.join(filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")]))
@@ -111,7 +111,7 @@ def test_the_example_keeps_the_rows_of_one_process(folder, monkeypatch):
     expected_weights, expected = by_hand()
     assert expected["dropped"].sum() == 10 * (26 + 52)  # 128 - floor(0.8 * 128), 128 - floor(0.6 * 128)
     torch.testing.assert_close(ledger, expected)  # what was dropped, row by row, and the time
-    # Adam divides by the size of a gradient: where that is all but 0, rounding shows.
+    # Adam divides by the size of a gradient: if that is almost 0, rounding errors show.
     torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-5)
 
 

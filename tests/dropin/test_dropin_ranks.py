@@ -25,7 +25,7 @@ WEIGHTS = torch.tensor([0.5, 1.0, 2.0, 4.0])
 
 
 def falling(outputs, targets):
-    """Of a row with an infinite target the loss is minus infinity."""
+    """A row with an infinite target has a loss of minus infinity."""
     return F.mse_loss(outputs, targets, reduction="none").mean(1).masked_fill(targets.isinf().any(1), -torch.inf)
 
 
@@ -73,7 +73,7 @@ def gradients(module):
 
 
 def drop_in(case, part):
-    """Kept rows, loss, gradient and ledger of a plain loop with DDP around the network, where there are ranks."""
+    """Kept rows, loss, gradient and ledger of a plain loop, with DDP around the network if there are ranks."""
     criterion, options, kind = CASES[case]
     inputs, labels = batch_of(kind)
     module = network()
@@ -91,7 +91,7 @@ def drop_in(case, part):
 
 
 def step(part):
-    """The same of a step with the second pass."""
+    """The same for a step with a second pass."""
     inputs, labels = batch_of("classes")
     module = network()
     (selection,) = robust_step(module, inputs[part], labels[part], criterion=F.cross_entropy, drop_rate=0.4)

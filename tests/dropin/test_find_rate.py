@@ -45,7 +45,7 @@ def test_the_rate_is_found_and_the_callers_random_numbers_stay(digits):
     assert torch.equal(before, torch.get_rng_state())
     assert 0.2 <= pick.rate <= 0.4
     assert abs(pick.estimate - 0.3) < 0.07
-    # every candidate of a part starts from the same weights, and is asked about rows that it was not trained on
+    # all candidates of a part start from the same weights, and predict for rows that they were not trained on
     parts = {tuple(rows.tolist()) for _, rows, _ in seen}
     assert len(parts) == 5
     for part in parts:
@@ -62,7 +62,7 @@ def test_same_seed_same_pick(digits):
 
 
 def test_votes_count_by_their_weights(digits):
-    """Where wrong rows have no say, none seems wrong."""
+    """If wrong rows have weight 0, no row seems wrong."""
     inputs, given = digits[0][:600], digits[1][:600]
     right = given.numpy() == load_digits(return_X_y=True)[1][:600]
     loop = make_loop(inputs, given)
@@ -126,7 +126,7 @@ def test_a_loop_that_begins_before_it_is_asked_draws_the_same_random_numbers(dig
 
 
 def test_a_network_of_one_output_is_judged_as_one_of_two(digits):
-    """Of integers 0 and 1, one column is the probability of 1; logits are no probabilities."""
+    """With targets 0 and 1, a single column is the probability of class 1, and logits are refused."""
     inputs, random = digits[0][:600], np.random.default_rng(0)
     right = load_digits(return_X_y=True)[1][:600] > 4
     given = torch.tensor(np.where(random.random(600) < 0.25, ~right, right)).long()

@@ -14,7 +14,7 @@ from gradsieve.errors import InputError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WORLD, EPOCHS = 2, 2
-SCORES = ("gradient", "loss")  # of PRL(L), of SPL
+SCORES = ("gradient", "loss")  # PRL(L) and SPL
 
 
 def curve(score, rank=0, world=1):

@@ -1,4 +1,4 @@
-"""Judgements in one launch are those of the many small steps that they stand for."""
+"""A judgement by a CUDA graph equals the one by single kernels."""
 
 import copy
 import pickle
@@ -45,7 +45,7 @@ def without_replays(criterion, **options):
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.9])
 @pytest.mark.parametrize(("criterion", "has_classes"), CRITERIA.values(), ids=CRITERIA)
 def test_closed_forms_give_what_autograd_gives(criterion, has_classes, score, rate):
-    """A broken output too: it is dropped and leaves no trace."""
+    """With a broken output too, which is dropped and has no effect."""
     if has_classes:
         criterion = nn.CrossEntropyLoss(ignore_index=-1)
     robust = RobustLoss(criterion, rate, score=score)

@@ -1,4 +1,4 @@
-"""RobustLoss: plain at rate 0, exact counts, the rows that the methods keep, any criterion and shape."""
+"""RobustLoss: the plain loss at rate 0, exact counts, the same rows as the methods keep, any criterion and shape."""
 
 import copy
 from functools import partial
@@ -249,7 +249,7 @@ def test_probabilities_as_targets_and_single_outputs_as_elements():
 
 
 class Own(nn.CrossEntropyLoss):
-    """A subclass, which nobody looks into."""
+    """A subclass, whose options the loss does not read."""
 
 
 @pytest.mark.parametrize("score", ["gradient", "loss"])
@@ -265,7 +265,7 @@ def test_rows_of_partly_ignored_pixels_are_ranked_by_what_they_have(criterion, s
     assert 0 not in robust.kept
     assert len(robust.kept) == 19
     torch.testing.assert_close(loss, criterion(outputs[robust.kept], targets[robust.kept]))
-    # the row that has one label is scored as if that one were all of it
+    # the score of the row with one label is that of a row of only this place
     alone = RobustLoss(criterion, 0.5, score=score)
     alone(outputs[1:2, :, 5:], targets[1:2, 5:])
     torch.testing.assert_close(robust.scores[1], alone.scores[0])
@@ -299,7 +299,7 @@ def test_a_row_of_nan_logits_goes_first(ignored):
 
 @SCORES
 def test_a_row_whose_loss_falls_without_end_goes_first(score):
-    """An infinite count under the Poisson loss: minus infinity is no sign of a good row."""
+    """An infinite count under the Poisson loss has a loss of minus infinity, but is not a good row."""
     outputs, targets = torch.tensor([[1.0], [0.5], [0.2], [0.1]]), torch.tensor([[1.0], [torch.inf], [1.0], [1.0]])
     robust = RobustLoss(nn.PoissonNLLLoss(), 0.25, score=score, rows=4)
     assert robust(outputs, targets, rows=torch.arange(4)).isfinite()
@@ -310,7 +310,7 @@ def test_a_row_whose_loss_falls_without_end_goes_first(score):
 @SCORES
 @pytest.mark.parametrize("broken", [torch.inf, -torch.inf])
 def test_a_row_of_infinite_logits_goes_first_though_it_is_flat_there(score, broken):
-    """Logits of half precision overflow soon, and those that agree with their targets have no gradient."""
+    """Half-precision logits soon overflow to infinity, and those that agree with their targets have a gradient of 0."""
     outputs, targets = torch.tensor([2.0, broken, -1.0, 1.0]), torch.tensor([1.0, float(broken > 0), 1.0, 0.0])
     robust = RobustLoss(nn.BCEWithLogitsLoss(), 0.25, score=score)
     assert robust(outputs, targets).isfinite()
@@ -400,7 +400,7 @@ def test_agreement_is_the_share_of_kept_labels_that_are_predicted():
 
 
 def test_agreement_leaves_out_what_is_ignored_though_it_be_a_class():
-    """Of these three labels a row has two, and both would be given."""
+    """Two of a row's three labels count, and the network predicts both."""
     targets = torch.tensor([[1, 2, 0]]).expand(8, 3)
     outputs = F.one_hot(targets, 3).movedim(2, 1).float()
     robust = RobustLoss(nn.CrossEntropyLoss(ignore_index=0), 0.5)
@@ -423,7 +423,7 @@ def test_labels_without_places_among_the_outputs_agree_with_nothing(length):
 def test_balanced_keeps_some_of_every_class():
     outputs, targets = classes()
     targets[:] = 0
-    targets[:4] = 1  # few, and all with a large loss
+    targets[:4] = 1  # a rare class whose rows all have a large loss
     outputs = outputs.detach().clone()
     outputs[:, 0] += 9.0
     robust = RobustLoss(F.cross_entropy, 0.5)
@@ -543,7 +543,7 @@ def test_labels_may_be_bytes_as_for_torch_itself():
 
 
 def test_a_loss_of_three_arguments_becomes_one_of_two():
-    """The way out that its refusal names."""
+    """What its error message advises."""
     torch.manual_seed(0)
     outputs, targets = torch.randn(8, 2), torch.randn(8)
 
@@ -555,7 +555,7 @@ def test_a_loss_of_three_arguments_becomes_one_of_two():
 
 
 def test_weights_of_rows_come_with_the_targets():
-    """The way out that the refusal of a criterion with a weight for each row names."""
+    """What the error about a criterion with a weight for each row advises."""
     outputs, labels, weights = torch.randn(8, 2), torch.ones(8, 2), torch.rand(8, 1).expand(8, 2)
 
     def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -626,7 +626,7 @@ def both(outputs, targets):
 
 @pytest.mark.parametrize("criterion", [weighted, both])
 def test_what_else_belongs_to_a_row_goes_beside_its_target(criterion):
-    """Weights of rows, or the targets of two heads: as by a backward pass for each row."""
+    """Weights of rows, or the targets of two heads: scores equal those by a backward pass for each row."""
     outputs, targets = classes()
     packed = torch.stack([(targets % (CLASSES - 1)).float(), torch.rand(ROWS)], 1)
     robust = RobustLoss(criterion, 0.3)
@@ -639,7 +639,7 @@ def test_what_else_belongs_to_a_row_goes_beside_its_target(criterion):
 
 
 def test_weights_are_told_where_to_go():
-    """A third argument looks as if it were theirs."""
+    """The third argument, the row numbers, is easily taken for weights."""
     batch, weights = numbers(), torch.rand(ROWS)
     for robust in (RobustLoss(F.mse_loss, 0.3), RobustLoss(F.mse_loss, 0.3, rows=ROWS)):
         with pytest.raises(InputError, match=r"Weights .* beside the targets, for the criterion to multiply by"):
@@ -647,7 +647,7 @@ def test_weights_are_told_where_to_go():
 
 
 def test_a_ledger_that_no_call_has_numbers_for_is_not_shown():
-    """Zeros for all rows would call them clean."""
+    """A ledger of zeros would say that no row was ever dropped."""
     robust = RobustLoss(F.mse_loss, 0.3, rows=ROWS)
     assert robust.ledger.judged.sum() == 0  # nothing has happened yet
     robust(*numbers())
@@ -680,7 +680,7 @@ CHANGING = [{"drop_rate": 0.4, "ramp": 5}, {"drop_rate": lambda T: 0.1 * T}]
 
 @pytest.mark.parametrize("schedule", CHANGING, ids=["ramp", "function"])
 def test_a_schedule_that_nobody_moves_on_is_noticed(schedule, monkeypatch, recwarn):
-    """By the rows, where their number is known; otherwise after a long time."""
+    """By the rows seen, if the size of the data set is known; otherwise after many batches."""
     robust = RobustLoss(F.mse_loss, **schedule, rows=ROWS)
     for _ in range(2):
         robust(*numbers())
@@ -715,7 +715,7 @@ def test_a_schedule_that_is_moved_on_or_has_nothing_to_move_is_left_alone(tell, 
 
 @pytest.mark.parametrize("criterion", [nn.NLLLoss(), nn.NLLLoss(weight=WEIGHTS), F.nll_loss])
 def test_log_probabilities_are_trimmed_as_the_logits_that_they_come_from(criterion):
-    """Not by the loss: with more than two classes the gradient keeps other rows."""
+    """Ranking by the loss would differ: with more than two classes the gradient keeps other rows."""
     outputs, targets = classes()
     of_logits = nn.CrossEntropyLoss(weight=getattr(criterion, "weight", None))
     found, expected = (RobustLoss(each, 0.3) for each in (criterion, of_logits))
@@ -733,7 +733,7 @@ def test_log_probabilities_are_trimmed_as_the_logits_that_they_come_from(criteri
 @pytest.mark.parametrize("criterion", [F.kl_div, nn.KLDivLoss(reduction="batchmean"), nn.KLDivLoss(log_target=True)])
 @pytest.mark.parametrize("unit", ["row", "element"])
 def test_divergences_of_pixels_are_trimmed_as_distributions(criterion, unit):
-    """A pixel is all of its classes, wherever these are. (A row of pixels is one as well.)"""
+    """An element is a pixel with all its classes, whichever dimension these are in; a row is all of its pixels."""
     outputs, _ = classes(0, 4)
     given = classes(1, 4)[0].detach().softmax(1)
     logs, targets = outputs.log_softmax(1), given.log() if getattr(criterion, "log_target", False) else given
@@ -749,7 +749,7 @@ def test_divergences_of_pixels_are_trimmed_as_distributions(criterion, unit):
 
 @pytest.mark.parametrize("criterion", [nn.KLDivLoss(reduction="batchmean"), partial(F.kl_div, reduction="batchmean")])
 def test_a_mean_over_rows_stays_one_where_their_pixels_are_trimmed(criterion):
-    """Else the gradient would be as many times smaller as a row has pixels."""
+    """Otherwise the gradient would be divided by the number of pixels in a row."""
     outputs, _ = classes(0, 4)
     logs, targets = outputs.log_softmax(1), classes(1, 4)[0].detach().softmax(1)
     torch.testing.assert_close(RobustLoss(criterion, 0.0, unit="element")(logs, targets), criterion(logs, targets))
@@ -766,7 +766,7 @@ def test_nothing_can_be_told_before_the_first_batch():
         _ = RobustLoss(F.mse_loss, 0.3).kept
 
 
-# What changes on the way.
+# Changes between calls.
 
 
 def test_a_criterion_may_change_between_calls():
@@ -864,7 +864,7 @@ def test_a_mean_counts_what_the_criterion_gives_for_labels(criterion, is_bare, r
 
 
 class KnownFlags(nn.Module):
-    """Several yes or no for each row, some of which nobody knows."""
+    """Several yes-or-no targets for each row, some of them unknown."""
 
     ignore_index = -1
 

@@ -1,4 +1,4 @@
-"""robust_step: what the methods do, for a network and an optimizer of one's own."""
+"""robust_step: the methods' steps, for a user's own network and optimizer."""
 
 import copy
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def test_every_method_steps_as_it_does_in_our_loop(name, task):
 
 
 class Joined(nn.Module):
-    """A network of two inputs and a switch."""
+    """A network with two inputs and a flag."""
 
     def __init__(self, seed):
         super().__init__()
@@ -67,7 +67,7 @@ class Joined(nn.Module):
 
 
 class Whole(Joined):
-    """The same of one input."""
+    """The same network with one input."""
 
     def forward(self, inputs):
         return super().forward(inputs[:, :2], inputs[:, 2:], -1)
@@ -191,7 +191,7 @@ def test_replicas_compute_no_gradients_of_rows(method):
 
 
 class Wrapped(nn.Module):
-    """A model that returns more than what the loss takes."""
+    """A model that returns more than the tensor for the loss."""
 
     def __init__(self, wrap):
         super().__init__()

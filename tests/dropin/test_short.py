@@ -1,4 +1,4 @@
-"""The fewest steps come to what the usual way comes to, or say that they do not."""
+"""The short way on a CPU gives what the usual way gives, or None."""
 
 import copy
 import pickle
@@ -171,7 +171,7 @@ def test_what_is_no_batch_is_named(outputs, targets, message):
 @pytest.mark.parametrize("low", [-20.0, -100.0])
 @pytest.mark.parametrize("score", ["gradient", "loss"])
 def test_logits_far_below_nothing_are_left_to_the_usual_way(score, low):
-    """Their exponentials have lost digits, or all of them."""
+    """Their exponentials are denormal, or 0."""
     outputs, targets = batch(F.cross_entropy)
     assert trimmed(F.cross_entropy, score, outputs + low, targets, 25) is None
     assert trimmed(F.cross_entropy, score, outputs, targets, 25) is not None
@@ -242,10 +242,10 @@ def test_a_batch_without_rows_is_one_clear_error(criterion):
 
 @pytest.mark.parametrize("shift", [0.0, 30.0, 42.5, 60.0, 88.0])
 def test_logits_that_are_large_throughout_keep_the_same_rows(shift):
-    """A constant added to a row's logits is none of softmax's business, though its e may leave single precision."""
+    """A constant added to a row's logits does not change softmax, though exp may overflow single precision."""
     classes = torch.arange(8) % 5
     outputs = (5 + 0.1 * torch.arange(8))[:, None] * F.one_hot(classes, 5)
-    outputs[0] = 2.0 * F.one_hot(classes[0], 5) + shift  # in doubt, and the one to drop
+    outputs[0] = 2.0 * F.one_hot(classes[0], 5) + shift  # the least confident row, which is dropped
     robust = RobustLoss(F.cross_entropy, 0.125)
     robust(outputs, classes)
     assert robust.kept.tolist() == [1, 2, 3, 4, 5, 6, 7]

@@ -1,4 +1,4 @@
-"""The captured loop is the plain loop: the same rows, the same weights, the same bits after a kill."""
+"""A captured loop equals the plain loop: the same rows and weights, and the same bits after a kill and a resume."""
 
 import signal
 

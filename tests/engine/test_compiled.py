@@ -1,4 +1,4 @@
-"""A compiled step is the same step: traced, lowered, and run by a program."""
+"""A compiled step (traced, lowered, run by a program) equals the plain step."""
 
 import copy
 
@@ -26,7 +26,7 @@ def cnn9(norm):
 
 
 def convolutions(norm):
-    """The kinds of layers that cnn9 has, each as often as it takes to meet its neighbours: nine of them take long."""
+    """All kinds of layers in cnn9, with every pair of neighbours, but fewer of them: cnn9 itself takes long."""
     make = {"batch": nn.BatchNorm2d, "group": lambda channels: nn.GroupNorm(1, channels)}[norm]
     return nn.Sequential(
         *(nn.Conv2d(3, 4, 3, padding=1, bias=False), make(4), nn.LeakyReLU(0.01), nn.MaxPool2d(2)),
@@ -40,7 +40,7 @@ def mlp():
 
 
 def as_traced(graph):
-    """No compiler: what was traced, as it is. (The compiler is torch's, and takes its time.)"""
+    """Runs the trace as it is, without torch's compiler, which is slow."""
     return graph
 
 
@@ -55,7 +55,7 @@ def batch(task="classification", dtype=torch.float32):
 
 
 def assert_same_step(method, networks, programs, rate, steps=2):
-    """Steps by a program and by Python, from the same weights: same rows, same gradients, same statistics."""
+    """Compare steps by a program and by Python from the same weights: same rows, same gradients, same statistics."""
     twins = copy.deepcopy(networks)
     for _ in range(steps):
         inputs, targets = batch(method.tasks[0], next(networks[0].parameters()).dtype)
@@ -122,7 +122,7 @@ def test_a_weight_that_is_changed_between_two_casts_is_cast_twice(change):
     found = programs.run("casts", function, torch.zeros(3), torch.ones(3))
     assert [float(each) for each in found] == [0, 3, 3, 3]
     casts = [node for node in traced[0].graph.nodes if node.target is torch.ops.aten._to_copy.default]
-    assert len(casts) == 3  # of what stays the same, one
+    assert len(casts) == 3  # a tensor that no operation changes is cast only once
 
 
 def test_a_program_is_made_once_for_its_shapes():
@@ -156,7 +156,7 @@ def test_by_the_real_compiler():
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
 def test_two_networks_in_one_program_do_not_share_their_dropout(device):
-    """Networks that hide the same units of the same rows make the same mistakes, which an exchange then cannot find."""
+    """With the same dropout masks, both networks make the same mistakes, and an exchange of rows cannot find them."""
     one = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(8 * 26 * 26, CLASSES)).to(device)
     inputs, targets = (tensor.to(device) for tensor in batch())
     method, programs = METHODS["co-teaching"](F.cross_entropy, passes="index"), Programs()

@@ -1,4 +1,4 @@
-"""The lowered forms are the functions that they stand for."""
+"""The lowered forms give what the functions give that they replace."""
 
 import copy
 
@@ -59,7 +59,7 @@ def test_group_norm(shape, groups, affine):
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_scale_and_shift_of_each_row(norm):
-    """Given (N, C), the gradient at them is each row's share of the gradient at (C,)."""
+    """The gradient at a scale and shift (N, C) is each row's share of the gradient at (C,)."""
     maps = torch.randn(3, 4, 2, 2, dtype=torch.float64)
     weight, bias = (torch.rand(4, dtype=torch.float64).expand(3, 4).clone().requires_grad_() for _ in range(2))
     output_weights = torch.randn_like(maps)
@@ -90,7 +90,7 @@ def test_half_precision_stays():
 )
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_max_pooling(options, graph, layout):
-    """The windows of some tile the maps; ties have one place only that the gradient goes to."""
+    """The windows of some cases tile the maps. With ties, the gradient goes to only one of the maxima."""
     maps = torch.randint(3, (2, 4, 8, 6)).float().contiguous(memory_format=layout)
     if graph:
         compare(nn.MaxPool2d(*options), maps)

@@ -1,4 +1,4 @@
-"""Which kernel a convolution gets: cnn9's as measured, and none where a kernel would be wrong."""
+"""Which kernel a convolution gets: those measured for cnn9, and none if a kernel would be wrong."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ DEVICE, KIND = ("cuda", torch.bfloat16) if ON_GPU else ("cpu", torch.float32)
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Let kernels be chosen where they are interpreted, too."""
+    """Let kernels be chosen also if they are interpreted on the CPU."""
     if not ON_GPU:
         monkeypatch.setattr(choice, "can_run", lambda activations, gradient: True)
 
@@ -74,7 +74,7 @@ def test_the_chosen_form_gives_the_norms(make, size, name, stores):
         stored = products.view(layer.out_channels, 3, 3, layer.in_channels).permute(0, 3, 1, 2).float()
         assert (stored - expected).norm() < tolerance["rtol"] * expected.norm()
     parts = ops.row_norms(name, activations, gradient, form.padding)
-    assert parts.shape == ops.PARTS[name](activations, gradient).shape  # what a compiler is told beforehand
+    assert parts.shape == ops.PARTS[name](activations, gradient).shape  # the shape that a compiler assumes
 
 
 class OtherConvolution(nn.Conv2d):

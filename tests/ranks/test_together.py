@@ -1,4 +1,4 @@
-"""How it is told where settings differ."""
+"""How an error says where settings of ranks differ."""
 
 from gradsieve.ranks.together import differences
 

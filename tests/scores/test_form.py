@@ -1,4 +1,4 @@
-"""Asking for scores leaves no trace in the network."""
+"""A scoring pass leaves the network as it was."""
 
 import math
 import warnings
@@ -91,7 +91,7 @@ def test_eval_form_draws_no_random_numbers():
 
 
 class Stubborn(nn.Dropout):
-    """Keeps its form, whatever the network around it is told."""
+    """Keeps its form when the network around it changes to train or eval."""
 
     def train(self, mode=True):
         return super().train(True)
@@ -115,7 +115,7 @@ def test_a_module_that_is_there_twice_or_left_open_does_no_harm():
 
 def test_a_scripted_module_changes_form_where_it_keeps_it():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scripting is on its way out, and still about
+        warnings.simplefilter("ignore")  # torch.jit.script is deprecated, but still in use
         scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.9)))
     network = nn.Sequential(scripted, nn.Dropout(0.9))
     with scoring_form(network, "eval"):

@@ -1,4 +1,4 @@
-"""Every rule against the rows run one at a time, and against a layer with parameters of its own per row."""
+"""Every rule against rows run one at a time, and against a layer with separate parameters for each row."""
 
 import pytest
 import torch
@@ -98,7 +98,7 @@ def norms_of(gradients):
 
 def assert_equal(found, expected, dtype):
     _, rtol, atol = next(precision for precision in PRECISIONS.values() if precision[0] == dtype)
-    # A sum of large terms that nearly cancel is as exact as these are, and processors add them in orders of their own.
+    # A sum of large terms that nearly cancel is only as exact as its terms, and processors add them in any order.
     gradients = expected.values() if isinstance(expected, dict) else [expected]
     largest = max(float(gradient.abs().max()) for gradient in gradients)
     torch.testing.assert_close(found, expected, rtol=rtol, atol=max(atol, torch.finfo(dtype).eps * largest))
@@ -106,13 +106,13 @@ def assert_equal(found, expected, dtype):
 
 @pytest.fixture(autouse=True)
 def _shares_only(monkeypatch):
-    """Let nothing pass by running the rows one by one."""
+    """Fail if the rows run one by one, which would hide a wrong rule."""
     monkeypatch.setattr(row_gradients_module, "rows_apart", lambda *_: pytest.fail("the rows ran one by one"))
 
 
 @pytest.fixture(params=["gram", "built"])
 def norm_form(request, monkeypatch):
-    """Take one of the two ways to a norm, whatever the cost rule says."""
+    """Force one of the two ways to compute a norm, whatever the cost rule says."""
     for module in (layer_rules, outer_products):
         monkeypatch.setattr(module, "gram_is_cheaper", lambda *_: request.param == "gram")
 
@@ -204,7 +204,7 @@ def test_norm_of_a_linear_row_is_the_product_of_two_norms():
 @pytest.mark.parametrize("form", ["train", "eval", "no_statistics"])
 @pytest.mark.parametrize("name", ["batch_norm1d", "batch_norm2d", "batch_norm3d"])
 def test_batch_norm_uses_the_statistics_of_the_forward(name, form):
-    """The oracle gives each row a scale and shift of its own, behind statistics written out by hand."""
+    """The oracle gives each row its own scale and shift, after normalisation written out by hand."""
     for shape in CASES[name][1]:
         layer, inputs, targets = example(CASES[name][0], shape, torch.float64)
         if form == "no_statistics":
@@ -297,7 +297,7 @@ def test_only_a_layer_known_through_and_through_has_a_rule():
 
 
 def test_a_rule_of_ones_own():
-    """The decorator is the way out that the error message names."""
+    """The decorator is what the error message advises."""
 
     class Scale(nn.Module):
         def __init__(self):
@@ -322,7 +322,7 @@ def test_a_rule_of_ones_own():
 
 
 def test_embedding_norm_never_builds_the_table():
-    """A row's table would have ten thousand million entries."""
+    """A row's share would have ten billion entries."""
     layer = nn.Embedding(1, 1)
     layer.num_embeddings, layer.embedding_dim = 10**7, 1000
     ids, gradient = torch.tensor([[5, 9_999_999, 5]]), torch.randn(1, 3, 1000)

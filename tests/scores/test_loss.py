@@ -31,7 +31,7 @@ class OwnModule(nn.Module):
 
 
 class OwnMSE(nn.MSELoss):
-    """A subclass may compute something else: it is asked, not looked into."""
+    """A subclass may compute something else: it is called, and its options are not read."""
 
     def forward(self, input, target):
         return 3 * super().forward(input, target)
@@ -51,7 +51,7 @@ def own_power_first(power, outputs, targets):
 
 
 class Unhashable:
-    """Equal to another of its kind, so Python gives it no hash."""
+    """Defines equality, so Python gives it no hash."""
 
     def __eq__(self, other):
         return isinstance(other, Unhashable)

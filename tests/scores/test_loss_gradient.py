@@ -1,4 +1,4 @@
-"""The score of PRL(L): closed forms against autograd, and what it ranks unlike the loss."""
+"""The score of PRL(L): closed forms against autograd, and where its ranking differs from the loss."""
 
 import math
 from functools import partial
@@ -28,7 +28,7 @@ def norms_by_autograd(function, outputs, targets, **options):
         counted = counted_elements(function, target, **options)
         loss = function(output, target, reduction="sum", **options) / counted
         has_labels = function is F.cross_entropy and not target.is_floating_point()
-        # Of positions with labels, the root mean square.
+        # The root mean square over positions with labels.
         positions = counted if has_labels and target.dim() > 1 else 1
         norms.append(torch.autograd.grad(loss, output)[0].norm() * positions**0.5)
     return torch.stack(norms)
@@ -48,7 +48,7 @@ def draw(seed, kind, space=()):
     outputs = 3 * torch.randn(ROWS, CLASSES, *space, dtype=torch.float64)
     if kind == "classes":
         targets = torch.randint(CLASSES, (ROWS, *space))
-        targets[0] = targets[1].view(-1)[0] = 1  # there is something to ignore: a row, and a part of one
+        targets[0] = targets[1].view(-1)[0] = 1  # the class to ignore: at a whole row, and at a part of one
         return outputs, targets
     if kind == "probabilities":
         return outputs, torch.randn_like(outputs).softmax(1)
@@ -96,7 +96,7 @@ def case_name(value):
 
 @pytest.fixture
 def no_autograd(monkeypatch):
-    """With this a score that is not a closed form fails."""
+    """A score that needs autograd fails with this."""
 
     def fail(*_):
         raise AssertionError("autograd was used")
@@ -196,7 +196,7 @@ def test_half_precision_is_left_before_the_score_is_taken():
 
 @pytest.mark.parametrize("criterion", [*MODULES, lambda o, t: (o - t).abs().mean(1)], ids=case_name)
 def test_a_broken_row_has_no_score(criterion):
-    """The derivative of abs at NaN is 0 in torch: taken as a score, it would come before all others."""
+    """The derivative of abs at NaN is 0 in torch: as a score, it would put the row before all others."""
     outputs = torch.randn(4, 3)
     targets = torch.tensor([0, 1, 2, 0]) if criterion is F.cross_entropy else torch.rand(4, 3)
     outputs[1, 0] = math.nan
@@ -296,7 +296,7 @@ def test_where_equal_scores_mean_equal_losses_there_are_no_ties_to_break(criteri
 @given(seed=seeds, space=st.sampled_from([(), PIXELS]), weighs=st.booleans(), ignored=st.sampled_from([-100, 1]))
 @settings(max_examples=60, deadline=None)
 def test_log_probabilities_are_scored_at_the_logits_that_they_come_from(seed, space, weighs, ignored):
-    """At themselves every row's gradient is -1 at its class, which tells no row from another."""
+    """At log-probabilities the gradient is -1 at the given class of every row, which cannot rank rows."""
     generator = torch.Generator().manual_seed(seed)
     logits = 4 * torch.randn(ROWS, CLASSES, *space, generator=generator)
     targets = torch.randint(CLASSES, (ROWS, *space), generator=generator)
@@ -309,7 +309,7 @@ def test_log_probabilities_are_scored_at_the_logits_that_they_come_from(seed, sp
 
 @pytest.mark.parametrize("is_log", [False, True])
 def test_a_divergence_is_ranked_at_the_logits(is_log):
-    """At log-probabilities its gradient is minus the target, whatever the network says."""
+    """At log-probabilities its gradient is minus the target, whatever the network predicts."""
     torch.manual_seed(0)
     logits, wanted = torch.randn(20, 5), torch.randn(20, 5).softmax(1)
     free = logits.clone().requires_grad_()

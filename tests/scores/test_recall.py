@@ -1,4 +1,4 @@
-"""The second pass that recalls the first one's products gives what an ordinary second pass gives."""
+"""A second pass that reuses the products of the first gives what an ordinary second pass gives."""
 
 import copy
 
@@ -24,7 +24,7 @@ class Writes(nn.Module):
 
 
 class Own(nn.Module):
-    """Rows meet in it, and nobody can tell from outside."""
+    """A custom layer that mixes rows, which cannot be detected."""
 
     def forward(self, values):
         return values - values.mean(0)
@@ -34,7 +34,7 @@ def frozen(layer):
     return layer.requires_grad_(False)
 
 
-NETWORKS = {  # by name: the network, the shape of its rows, and how many of its products are recalled
+NETWORKS = {  # by name: the network, the shape of its rows, and how many of its products are reused
     "mlp": (lambda: build("mlp", (6,), 3, {"hidden": [8, 8]}), (6,), 3),
     "norms": (lambda: nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3)), (6,), 2),
     "nested": (lambda: nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.Tanh()), nn.Linear(8, 3)), (6,), 2),

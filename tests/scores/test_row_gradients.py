@@ -1,4 +1,4 @@
-"""Row gradients of whole networks: against rows run alone, rows with parameters of their own, and their sum."""
+"""Row gradients of whole networks: against rows run alone, against layers with parameters per row, and their sum."""
 
 import copy
 import weakref
@@ -25,7 +25,7 @@ def _seed():
 
 @pytest.fixture
 def shares_only(monkeypatch):
-    """Let nothing pass by running the rows one by one."""
+    """Fail if the rows run one by one, which would hide a wrong rule."""
     monkeypatch.setattr(row_gradients_module, "rows_apart", lambda *_: pytest.fail("the rows ran one by one"))
 
 
@@ -239,7 +239,7 @@ def test_dropout_draws_one_mask_for_outputs_and_gradients():
 
 @pytest.mark.usefixtures("shares_only")
 def test_the_watching_pass_leaves_no_trace():
-    """The same seed gives the same masks and statistics whether the layers have been seen before or not."""
+    """The same seed gives the same masks and statistics, whether the layers were checked before or not."""
     network = nn.Sequential(conv_network(), nn.Dropout(), nn.Linear(3, 3).double())
     inputs, targets = rows_of(5, 2, 10, 10)
     plain, seen = copy.deepcopy(network), copy.deepcopy(network)
@@ -276,7 +276,7 @@ def test_the_pass_gives_outputs_losses_and_one_parameter_at_a_time():
 
 
 def test_the_form_at_the_time_of_the_pass_counts():
-    """Not the form, nor the statistics, at the time when norms are asked for."""
+    """The form and statistics of the pass count, not those at the time when norms are computed."""
     network, (inputs, targets) = conv_network().eval(), rows_of(5, 2, 10, 10)
     rows = row_pass(network, cross_entropy, inputs, targets)
     expected = norms_of(rows_alone(network, inputs, targets))
@@ -334,7 +334,7 @@ def test_autocast_is_close_and_accumulates_wide():
     expected = row_gradient_norms(network, cross_entropy, inputs, targets)
     with torch.autocast("cpu", torch.bfloat16):
         with torch.no_grad():
-            network(inputs)  # leaves casts of the weights behind that carry no graph
+            network(inputs)  # leaves cached casts of the weights, which have no graph
         shares = row_gradients(network, cross_entropy, inputs, targets)
         found = row_gradient_norms(network, cross_entropy, inputs, targets)
     assert {share.dtype for share in shares.values()} == {torch.float32}
@@ -511,7 +511,7 @@ def test_input_overwritten_after_the_layer_read_it_is_never_used():
 
 
 def test_nor_is_one_that_no_backward_would_miss():
-    """After a frozen part nothing but our own record has the input: autograd's check would not see the change."""
+    """After a frozen part only our own record holds the input, so autograd does not notice the change."""
 
     def overwrite_features(self, x):
         features = self.core(x).detach()

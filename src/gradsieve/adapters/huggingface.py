@@ -32,10 +32,10 @@ except ImportError as error:
 
 
 def trainer_loss(robust: RobustLoss, *, shift_labels: bool | None = None) -> Callable[..., Tensor]:
-    """What ``Trainer(compute_loss_func=...)`` takes.
+    """The function for ``Trainer(compute_loss_func=...)``.
 
-    ``shift_labels=True`` is for models that predict the next token, False for those of them whose labels are shifted
-    already. Left out it means False as well, but is refused of such a model.
+    ``shift_labels=True`` is for models that predict the next token, False for such models with labels that are shifted
+    already. Without it labels are not shifted, and a model that predicts the next token is an error.
     """
     return partial(compute_loss, robust, shift_labels)
 
@@ -65,12 +65,12 @@ def compute_loss(
         check_told(robust, rows)
     if labels.is_floating_point() and logits.shape == (*labels.shape, 1):  # a model with num_labels=1
         logits = logits.squeeze(-1)
-    # The trainer evaluates without gradients, and knows of no loss to put in eval mode.
+    # The trainer evaluates without gradients, but does not put the loss in eval mode.
     loss = robust(logits, labels, rows=rows) if torch.is_grad_enabled() else robust.plain(logits, labels)
-    if num_items_in_batch is None or robust.adds_up:  # the trainer adds up what we give
+    if num_items_in_batch is None or robust.adds_up:  # a sum needs no scaling: the trainer adds up micro-batches
         return loss
-    # The trainer expects a sum over this rank's labels by the number of labels in all micro-batches of all ranks.
-    # Ours is a mean over the ranks: the share of the labels that are in this micro-batch makes it that.
+    # The trainer expects the sum over this rank's labels divided by the number of labels in all micro-batches of all
+    # ranks. Our loss is a mean over the ranks: it is scaled by this micro-batch's share of all labels.
     items = labels.ne(-100).sum()
     if torch.is_grad_enabled():
         items = sum_over_ranks(items) / world_size()
@@ -78,9 +78,9 @@ def compute_loss(
 
 
 def check_unshifted(outputs: Any, logits: Tensor, labels: Tensor) -> None:
-    """A model of the next token has its labels shifted by its own loss. Without that it would learn to repeat a text.
+    """Raise for a model that predicts the next token if labels are not shifted: it would learn to repeat its input.
 
-    Nothing but the kind of its outputs tells: the trainer does not show us the model.
+    Its own loss would shift them. Such a model shows only by the type of its outputs: the trainer does not pass it.
     """
     kind = type(outputs).__name__
     if "CausalLM" in kind and labels.shape == logits.shape[:-1]:
@@ -92,7 +92,7 @@ def check_unshifted(outputs: Any, logits: Tensor, labels: Tensor) -> None:
 
 
 def check_told(robust: RobustLoss, rows: Tensor | None) -> None:
-    """A rate that changes, and a ledger, know nothing but what the callback tells them."""
+    """Raise if a changing rate does not get the time, or a ledger the row numbers: the callback passes both."""
     if robust.awaits_time:
         raise InputError(
             "The drop rate changes with the time, but nobody tells the loss the time. Add callbacks="
@@ -105,20 +105,20 @@ def check_told(robust: RobustLoss, rows: Tensor | None) -> None:
         )
 
 
-# The numbers of the rows that a model has just seen, by the loss that comes next. The trainer gives a loss nothing but
-# outputs and labels.
+# By loss: the numbers of the rows that the model has just been called with, for the loss of the same batch. The trainer
+# passes only outputs and labels to a loss.
 _numbers: WeakKeyDictionary[RobustLoss, Tensor] = WeakKeyDictionary()
 
 
 def take_rows(robust: RobustLoss, column: str, model: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Before the model is called: take the row numbers out of the batch, which it would not know what to do with."""
+    """A hook before the model's call: take the row numbers, which the model does not accept, out of the batch."""
     if column in kwargs:
         _numbers[robust] = kwargs[column]
     return args, {name: value for name, value in kwargs.items() if name != column}
 
 
 def logits_of(outputs: Any) -> Tensor:
-    """The logits among what a model gives: by name, as an attribute, or first of a tuple."""
+    """The logits in a model's outputs: an entry or attribute of that name, or the first of a tuple."""
     if isinstance(outputs, Tensor):
         return outputs
     found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
@@ -130,7 +130,7 @@ def logits_of(outputs: Any) -> Tensor:
 
 
 def kept_share(robust: RobustLoss) -> float:
-    """How much of the last micro-batch was kept, of all ranks' rows: all of them log at the same time."""
+    """The kept share of the last micro-batch over all ranks. It gathers, which works as all ranks log together."""
     judged = robust.judgement().judged
     count = robust.scores.new_tensor(len(robust.scores)) if judged is None else judged.sum()
     kept, rows = gather_rows([torch.stack([robust.kept_share * count, count])[None]]).values[0].sum(0).tolist()
@@ -140,8 +140,8 @@ def kept_share(robust: RobustLoss) -> float:
 class RobustCallback(TrainerCallback):
     """Tell a ``RobustLoss`` the epoch (or step), and log ``drop_rate`` and ``kept_share``.
 
-    The time comes from the trainer's own state, so that a resumed run goes on where it stood. ``row_column``: the
-    column of the data set that has the numbers of its rows, for the ledger. The model does not see it.
+    The time comes from the trainer's own state, so that a resumed run continues at the right time. ``row_column``: the
+    column of the data set with the numbers of its rows, for the ledger. The model does not see it.
     """
 
     def __init__(self, robust: RobustLoss, every: Unit = "epoch", *, row_column: str | None = None) -> None:
@@ -154,7 +154,7 @@ class RobustCallback(TrainerCallback):
         self.hook(args, kwargs["model"])
 
     def hook(self, args: TrainingArguments, model: nn.Module) -> None:
-        """Have the row numbers taken out of each batch, for good: the same rows may be evaluated later."""
+        """Take the row numbers out of each batch. The hook stays after training: evaluation may have the column too."""
         if self.row_column is None or self.hooked is model:
             return
         if args.remove_unused_columns and self.row_column not in (args.label_names or ()):

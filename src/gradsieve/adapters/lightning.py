@@ -36,7 +36,7 @@ class RobustCallback(Callback):
         self.every = check_unit(every)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Before DDP wraps the module: it would send the ledger, alike on all ranks, in every step anew."""
+        """Exclude ledgers from DDP before it wraps the module: it would send them in every step, though ranks agree."""
         ledgers = [
             f"{name}.{column}"
             for name, robust in pl_module.named_modules()
@@ -66,8 +66,8 @@ class RobustCallback(Callback):
     ) -> None:
         for prefix, robust in robust_losses(pl_module):
             if robust.last is not None:
-                # The mean over the epoch, and over the ranks: one with many wrong rows keeps less than the others.
-                # Lightning would guess how many these are from the batch, which may be an object of the user's.
+                # The mean over the epoch and the ranks, since a rank with many wrong rows keeps less than the others.
+                # With a batch_size, Lightning does not guess it from the batch, which may be an object of the user's.
                 figures = {f"{prefix}drop_rate": robust.rate, f"{prefix}kept_share": robust.kept_share}
                 size = robust.judgement().size()
                 pl_module.log_dict(figures, on_step=False, on_epoch=True, sync_dist=True, batch_size=size)
@@ -78,7 +78,7 @@ class RobustCallback(Callback):
 
 
 def robust_losses(module: LightningModule) -> Iterator[tuple[str, RobustLoss]]:
-    """The losses of a module that trim, each with a prefix for its figures: none where it is the only one."""
+    """Each ``RobustLoss`` of a module, with a prefix for its figures, which is empty if it is the only one."""
     found = [(name, each) for name, each in module.named_modules() if isinstance(each, RobustLoss)]
     for name, robust in found:
         yield ("" if len(found) == 1 else f"{name}."), robust

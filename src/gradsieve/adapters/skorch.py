@@ -5,9 +5,9 @@
         callbacks=[RobustCallback()], predict_nonlinearity=nn.Softmax(dim=-1),
     )
 
-skorch puts the loss in eval mode to validate, and can search over ``criterion__drop_rate``. It guesses what turns
-outputs into probabilities from the type of the criterion, which it does not know here: hence the last argument. Of a
-``NeuralNetBinaryClassifier`` it is `sigmoid_columns`.
+skorch puts the loss in eval mode to validate, and can search over ``criterion__drop_rate``. From the type of the
+criterion it guesses what turns outputs into probabilities, but does not know a ``RobustLoss``: hence the last argument.
+For a ``NeuralNetBinaryClassifier`` it is `sigmoid_columns`.
 """
 
 # The framework is an extra.
@@ -61,7 +61,7 @@ class RobustCallback(Callback):
 
 
 def loss_of(net: NeuralNet) -> RobustLoss:
-    """The net's criterion, which must be ours."""
+    """The net's criterion, which must be a ``RobustLoss``."""
     criterion = getattr(net.criterion_, "_orig_mod", net.criterion_)  # compile=True wraps it
     if not isinstance(criterion, RobustLoss):
         raise InputError(
@@ -72,7 +72,7 @@ def loss_of(net: NeuralNet) -> RobustLoss:
 
 
 def warn_of_guesses(net: NeuralNet, robust: RobustLoss) -> None:
-    """Say what skorch does for a criterion that it knows, and does not for one inside ours."""
+    """Warn of what skorch does for a criterion that it knows, but not for one inside a ``RobustLoss``."""
     function = unpack(robust.criterion)[0]
     if function is F.nll_loss or isinstance(function, nn.NLLLoss):
         warnings.warn(

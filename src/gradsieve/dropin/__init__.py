@@ -1,1 +1,1 @@
-"""Trimming in a training loop of your own: a loss to swap in, and a step for those who own the model."""
+"""Trimming in your own training loop: a loss to swap in, and a whole training step."""

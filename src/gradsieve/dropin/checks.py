@@ -1,4 +1,4 @@
-"""What a drop-in loss refuses, in words: before it has judged anything."""
+"""Checks of a drop-in loss's arguments. Each raises an error that says how to fix the call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refuse_batch(outputs: Any, targets: Any) -> None:
 
 
 def refuse_elements(outputs: Tensor, targets: Tensor, error: IndexError) -> None:
-    """A criterion that looks for columns, where every output is a row of its own."""
+    """Explain the failure of a criterion that needs columns: with unit='element', every output is a row of its own."""
     given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
     raise InputError(
         f"criterion is given single {given} by unit='element', and fails: {error}. Pass one that gives a loss for each "
@@ -33,10 +33,10 @@ def refuse_elements(outputs: Tensor, targets: Tensor, error: IndexError) -> None
 
 
 def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
-    """A loss that can tell the units apart."""
+    """Raise unless the criterion is a loss that can be trimmed by this unit."""
     loss.check_criterion(criterion)
     function, options = unpack(criterion)
-    takes_reduction(function)  # asked here, so that a compiler finds the answer
+    takes_reduction(function)  # fills a cache: a compiler could not trace the search for the answer
     if unit == "element" and any(function is known for known in BINARY):
         for name in ("weight", "pos_weight"):
             if options.get(name) is not None and options[name].numel() > 1:
@@ -47,7 +47,7 @@ def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
 
 
 def check_weights(criterion: Criterion, targets: Tensor) -> None:
-    """Weights of columns: of rows some stay behind, and a weight of each would not fit the others."""
+    """Raise if the criterion has a weight for each row: rows are dropped, and the weights would not fit the others."""
     function, options = unpack(criterion)
     if not any(function is known for known in ELEMENTWISE):
         return
@@ -62,7 +62,7 @@ def check_weights(criterion: Criterion, targets: Tensor) -> None:
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """One of the choices, and of its type: 1 is not True."""
+    """Raise unless ``value`` is one of the choices, and of its type: 1 is not True."""
     if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise InputError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}.")
 
@@ -77,7 +77,7 @@ def check_classes(targets: Tensor) -> Tensor:
 
 
 def row_numbers(rows: Any, device: torch.device) -> Tensor:
-    """Row numbers as an index: a list, an array or a tensor of whole numbers."""
+    """Row numbers, from a list, an array or a tensor. Floats and booleans stay, for `check_row_numbers` to refuse."""
     try:
         numbers = torch.as_tensor(rows, device=device).flatten()
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,14 +1,14 @@
-"""A drop rate for your own training loop: it trains the candidates, and rows that they have not seen choose.
+"""A drop rate for your own training loop: the loop runs at several rates, and held-out rows vote for the best.
 
     def fit(rate, rows):                      # your loop, as a generator
         robust, network, optimizer = ...
         for epoch in range(20):
             ...                               # an epoch over these rows
-            yield lambda others: ...          # what the network says about other rows
+            yield lambda others: ...          # the network's predictions for other rows
 
     pick = find_drop_rate(fit, targets, epochs=20)
 
-A thin face of ``gradsieve.choosing.rates``.
+A thin wrapper of ``gradsieve.choosing.rates``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Loop = Callable[[float, Tensor], Iterator[Answer]]  # a rate, and the numbers of
 def find_drop_rate(
     loop: Loop, targets: ArrayLike | Tensor, *, epochs: int, weights: ArrayLike | None = None, seed: int = 0
 ) -> RatePick:
-    """Find the drop rate at which ``loop`` learns best, as far as partly wrong targets can tell.
+    """Find the drop rate at which ``loop`` learns best, judged on held-out rows whose targets may be wrong too.
 
     ``loop(rate, rows)`` is a generator. It trains a network of its own on these rows and yields once per epoch, at
     least ``epochs`` times. What it yields is a function from row numbers to predictions for these rows: probabilities
@@ -51,7 +51,7 @@ def find_drop_rate(
     """
     check_count("epochs", epochs, 1)
     given = to_numbers(targets, "targets")
-    check_targets(given)  # what is wrong is told before the first step
+    check_targets(given)  # before the first step
     counts = None if weights is None else read_weights(weights, len(given))
 
     def start(rate: float, part: Part) -> Runner:
@@ -61,7 +61,7 @@ def find_drop_rate(
 
 
 class Runner:
-    """A candidate on one part of the rows: the loop on its way."""
+    """One network of a candidate: the running ``loop`` at one rate, on one part of the rows."""
 
     def __init__(self, loop: Loop, rate: float, part: Part, epochs: int, seed: int) -> None:
         self.loop, self.rate, self.part, self.epochs, self.seed = loop, rate, part, epochs, seed
@@ -69,7 +69,7 @@ class Runner:
 
     @cached_property
     def answers(self) -> Iterator[Answer]:
-        """The loop, begun when it is asked for: what it builds is drawn from the candidates' random numbers, too."""
+        """The running loop. `train` starts it, so that its network is drawn from the candidates' random numbers."""
         answers = self.loop(self.rate, self.part.trained)
         if not isinstance(answers, Iterator):
             raise InputError(f"loop gives {answers!r}, but must be a generator: yield once an epoch.")
@@ -97,7 +97,7 @@ class Runner:
 
 
 def check_targets(given: NDArray) -> None:
-    """One target or several for each row: here a row still has the number that its owner knows it by."""
+    """Raise if a target cannot be used. Checked here, where row numbers are still the caller's, to name the row."""
     if not given.ndim or not len(given):
         raise InputError(f"targets has the shape {given.shape}, but must be the targets of all rows, (N,) or (N, q).")
     rows = given.reshape(len(given), -1)

@@ -1,4 +1,4 @@
-"""What a loss made of a batch, for those who ask: found when they do, as far as that can wait."""
+"""The scores and kept rows of a loss's last batch. What can wait is computed only when somebody asks for it."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ Value = TypeVar("Value")
 
 
 class Judgement(NamedTuple):
-    """What a call made of its M rows or elements. All of it stays on the device, until the next call."""
+    """How one call judged its M rows or elements. The tensors stay on the device, and are valid until the next call."""
 
     scores: Callable[[], Tensor]  # (M,)
-    kept: Tensor  # (K,) positions; or (M,) whether kept
-    judged: Tensor | None  # (M,) which have a label at all; None: all
-    agreement: Callable[[], Tensor | None]  # for each, the share of its labels that the network would give too
+    kept: Tensor  # (K,) positions, or a mask (M,)
+    judged: Tensor | None  # (M,) mask of those that have a label; None: all have one
+    agreement: Callable[[], Tensor | None]  # (M,) the share of each one's labels that the network predicts
 
     def kept_positions(self) -> Tensor:
-        """(K,) ascending."""
+        """The positions of what was kept, (K,), ascending."""
         return self.kept.nonzero().squeeze(1) if self.kept.dtype == torch.bool else self.kept.clone()
 
     def size(self) -> int:
-        """M."""
+        """The number of rows or elements, M."""
         return len(self.kept if self.kept.dtype == torch.bool else self.scores())
 
     def kept_share(self) -> Tensor:
-        """How much was kept, of what has a label."""
+        """The share that was kept, among the rows or elements that have a label."""
         if self.kept.dtype != torch.bool:
             return self.scores().new_tensor(len(self.kept) / max(1, self.size()))
         judged = torch.ones_like(self.kept) if self.judged is None else self.judged
         return self.kept.sum() / judged.sum().clamp(min=1)
 
     def kept_agreement(self) -> Tensor | None:
-        """The share of the kept labels that the network would give too; None without classes."""
+        """The share of the kept labels that the network predicts; None without classes."""
         agrees = self.agreement()
         if agrees is None:
             return None
@@ -51,7 +51,7 @@ class Judgement(NamedTuple):
         return (agrees * self.kept).sum() / self.kept.sum().clamp(min=1)
 
     def masks(self, count: int) -> tuple[Tensor, Tensor]:
-        """Of ``count`` rows or elements, (M,), which have a label, and which were kept."""
+        """Two masks of the ``count`` rows or elements, (M,): which have a label, and which were kept."""
         judged = self.kept.new_ones(count, dtype=torch.bool) if self.judged is None else self.judged
         if self.kept.dtype == torch.bool:
             return judged, self.kept
@@ -66,7 +66,7 @@ def judged_rows(
     given: np.ndarray,
     kept: np.ndarray,
 ) -> Judgement:
-    """What the short way made of its rows, all of which have a label."""
+    """The judgement of a batch that took the short way (``short``): all its rows have a label."""
     targets = torch.from_numpy(given)
     scores = partial(scores_of, score, criterion, outputs, targets)
     return Judgement(scores, torch.from_numpy(kept), None, partial(agreement, outputs, targets, ignored))
@@ -77,7 +77,7 @@ def scores_of(score: Score, criterion: Criterion, outputs: Tensor, targets: Tens
 
 
 def known(value: Value) -> Callable[[], Value]:
-    """A function that gives a value that is found already. Unlike a lambda it can be copied and saved."""
+    """A function that returns a value that is already computed. Unlike a lambda, it can be copied and pickled."""
     return partial(same, value)
 
 

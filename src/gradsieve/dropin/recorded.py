@@ -1,4 +1,4 @@
-"""What a drop-in loss tells about its last call, and the ledger that it keeps of the rows."""
+"""The part of a drop-in loss that reports on its last call, and keeps a ledger of the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradsieve.training.ledger import Ledger
 
 
 class Recorded(Scheduled):
-    """A module that knows its last judgement and, where it is told the size of the data set, enters it in a ledger."""
+    """A module that keeps its last judgement and, if given the size of the data set, enters it in a ledger."""
 
     def __init__(self, drop_rate: float | RateAt, ramp: int, rows: int | None) -> None:
         super().__init__(drop_rate, ramp)
@@ -38,7 +38,7 @@ class Recorded(Scheduled):
 
     def set_extra_state(self, state: Tensor) -> None:
         super().set_extra_state(state)
-        self.has_entries = True  # presumably: looking would wait for the device
+        self.has_entries = True  # assumed: to look into the ledger would wait for the device
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Raise one error if only one of the state and this loss has a ledger, or if theirs are of different sizes."""
@@ -67,8 +67,8 @@ class Recorded(Scheduled):
 
     @property
     def agreement(self) -> Tensor | None:
-        """The share of the kept labels that the network itself predicts; None unless targets are one class for each
-        place of the outputs.
+        """The share of the kept labels that the network itself predicts; None unless targets have one class for each
+        position of the outputs.
 
         Without the true labels, it is the closest you get to the purity of the kept rows. It says little before the
         network has learned something, and nothing once it has memorized the wrong labels.

@@ -1,8 +1,8 @@
-"""A batch's judgement as one launch: on a GPU the many small steps of a selection cost more to launch than to run.
+"""CUDA graphs that judge a batch: on a GPU the many small kernels of a selection cost more to launch than to run.
 
-A kind of batch (its shapes and types, the rate) that has come a few times is captured as a CUDA graph; from then on
-its outputs and targets are copied to where the graph reads. What it finds lies where the next batch of the kind will
-leave its own: whoever keeps it longer copies it.
+When a kind of batch (shapes, types, drop rate) has come a few times, its judgement is captured as a CUDA graph. Later
+batches of this kind are copied into the graph's inputs and judged in one launch. Each replay overwrites the results of
+the last one: whoever keeps them longer must copy them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gradsieve.engine.captured import capture
 
 Judge = Callable[[Tensor, Tensor], Sequence[Tensor | None]]
 
-TIMES = 3  # that a kind of batch comes before it is captured: the last batch of an epoch may not come again soon
-MOST_KINDS = 16  # with a rate that rises and batches of several sizes
-MOST_VALUES = 2**22  # of the outputs: above it the steps take longer than their launches
+TIMES = 3  # batches of a kind until it is captured: a rare kind, such as an epoch's last batch, would not pay
+MOST_KINDS = 16  # graphs held at a time: each rate of a ramp makes new kinds, and so does each size of batch
+MOST_VALUES = 2**22  # output values of a batch: with more, the kernels take longer than their launches
 
 
 class Replays:
-    """The judgements that were captured, by kind."""
+    """The captured judgements, by kind of batch."""
 
     def __init__(self) -> None:
         self.seen: Counter[Hashable] = Counter()
@@ -35,7 +35,7 @@ class Replays:
         return Replays, ()
 
     def count_anew(self) -> None:
-        """Forget how often kinds came: at another rate they are others, and a rate may change with every step."""
+        """Forget how often kinds came. At a new rate none of them comes again, and a rate may change in every step."""
         self.seen.clear()
 
     def judge(self, judge: Judge, outputs: Tensor, targets: Tensor, settings: Hashable) -> Sequence[Tensor | None]:
@@ -46,21 +46,21 @@ class Replays:
         return self.graphs[kind](outputs, targets)
 
     def captured(self, kind: Hashable, judge: Judge, outputs: Tensor, targets: Tensor) -> bool:
-        """Whether the time has come, and it worked."""
+        """Capture this kind of batch if it has come often enough; whether that was so and worked."""
         self.seen[kind] += 1
         if not self.works or self.seen[kind] < TIMES:
             return False
-        if len(self.graphs) == MOST_KINDS:  # the oldest is of a rate that is over, most likely
+        if len(self.graphs) == MOST_KINDS:  # the oldest is most likely of a rate that is over
             del self.graphs[next(iter(self.graphs))]
         try:
             self.graphs[kind] = Replay(judge, outputs, targets)
-        except RuntimeError:  # something of the user's waits for the device: nothing is lost but speed
+        except RuntimeError:  # the user's criterion waits for the device: nothing is lost but speed
             self.works = False
         return self.works
 
 
 class Replay:
-    """A judgement of batches of one kind."""
+    """The captured judgement of one kind of batch."""
 
     def __init__(self, judge: Judge, outputs: Tensor, targets: Tensor) -> None:
         self.batch = outputs.detach().clone(), targets.clone()
@@ -84,5 +84,5 @@ def described(values: Tensor) -> Hashable:
 
 
 def pays(outputs: Tensor) -> bool:
-    """Whether a judgement of these outputs is bound by its launches, and can be captured at all."""
+    """Whether judging these outputs is bound by kernel launches, and can be captured at all."""
     return outputs.is_cuda and outputs.numel() <= MOST_VALUES and not torch.cuda.is_current_stream_capturing()

@@ -114,7 +114,7 @@ class RobustLoss(Recorded):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.look_at_criterion()  # a copy has a criterion of its own
+        self.look_at_criterion()  # a copy of the loss has its own copy of the criterion
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -163,7 +163,7 @@ class RobustLoss(Recorded):
                 refuse_elements(outputs, targets, error)
             raise
         if len(outputs) > rows and reduction(self.criterion) == "batchmean":
-            return loss * (len(outputs) / rows)  # it divides by rows, which the elements are to it
+            return loss * (len(outputs) / rows)  # batchmean has divided by the elements, each a row to it
         return loss
 
     def by_autograd(self, outputs: Tensor, targets: Tensor, classes: Tensor | None) -> Tensor:
@@ -217,7 +217,7 @@ class RobustLoss(Recorded):
         return cast(Tensor, WithGradient.apply(outputs, loss, gradient))
 
     def settings(self) -> Hashable:
-        """What a judgement depends on besides the batch. Tensors may change in place, but not move."""
+        """What a judgement depends on besides the batch: tensors by their address, since a graph reads their values."""
         function, options = unpack(self.criterion)
         held = tuple(
             (name, value.data_ptr() if isinstance(value, Tensor) else value) for name, value in options.items()

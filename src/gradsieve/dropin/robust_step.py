@@ -59,8 +59,8 @@ def robust_step(
     - ``task``: "classification" or "regression". None: integer targets are classes, floats are real values.
     - ``options``: those of the method, such as ``passes``, ``scoring``, ``balanced``.
 
-    Rows whose label the criterion ignores are left out before anything is counted; their scores are NaN. If a batch is
-    so small that only one row would be left for BatchNorm, one pass does both.
+    Rows whose label the criterion ignores are left out before anything is counted; their scores are NaN. If only one
+    row is kept and the network has BatchNorm, which needs two, a single pass scores and trains.
 
     Under ``torch.distributed``, pass the bare network and zero its gradients before every call: there is one threshold
     over all ranks, and every rank gets the whole gradient.
@@ -102,7 +102,7 @@ def robust_step(
 
 
 def in_one_pass(rule: Method, networks: Sequence[nn.Module]) -> Method:
-    """The method with one pass in the place of two, if it has such a form with these networks."""
+    """The method with one pass instead of two, if it has such a form for these networks."""
     try:
         shorter = replace(rule, passes="index")
         shorter.passes_of(networks)
@@ -154,7 +154,7 @@ def make_rule(name: str, criterion: Criterion, task: Task, options: dict[str, An
 
 
 def rows_with_label(criterion: Criterion, targets: Tensor) -> Tensor | None:
-    """The rows that have a label if some have none; None if all have, or if nobody looks.
+    """The rows that have a label if some have none; None if all have one, or if it is not checked.
 
     Looking at targets on a GPU waits for it in every step, so there it needs an ``ignore_index`` set by the user.
     """

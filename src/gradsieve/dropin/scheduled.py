@@ -1,4 +1,4 @@
-"""A drop rate that follows the time, which a loss cannot know: somebody tells it when an epoch or an update is over."""
+"""A drop rate that changes over time. A loss does not see epochs, so its owner must call ``step`` or ``at``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gradsieve.errors import InputError
 from gradsieve.ranks import world_size
 from gradsieve.schedule import ramp as rising
 
-LONG_WAIT = 10_000  # batches in which nobody moves a schedule on: few epochs are that long
+LONG_WAIT = 10_000  # batches without a call of ``step`` until we warn: few epochs are that long
 RateAt = Callable[[int], float]  # the drop rate at time T = 1, 2, ...
 
 
 class Scheduled(nn.Module):
-    """A module with a drop rate that is a number, one that sets in over a ``ramp``, or a function of the time T."""
+    """A module whose drop rate is a number, a number reached over a ``ramp``, or a function of the time T."""
 
     def __init__(self, drop_rate: float | RateAt, ramp: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Scheduled(nn.Module):
 
     @property
     def drop_rate(self) -> float | RateAt:
-        """The rate to come to, or the function of the time, as it was given. Another one holds from now on."""
+        """The final rate, or the function of the time, as given. A new value takes effect at once."""
         return self._drop_rate
 
     @drop_rate.setter
@@ -41,7 +41,7 @@ class Scheduled(nn.Module):
 
     @property
     def ramp(self) -> int:
-        """Over how many T the rate rises. Another one holds from now on."""
+        """The number of T over which the rate rises. A new value takes effect at once."""
         return self._ramp
 
     @ramp.setter
@@ -75,11 +75,11 @@ class Scheduled(nn.Module):
         return not self.is_told and (callable(self._drop_rate) or self.ramp > 1)
 
     def wait(self, rows: int, of_rows: int | None) -> None:
-        """Warn, once, of a rate that should change but stays, by the batches of ``rows`` rows that have come.
+        """Count a batch of ``rows`` rows; warn, once, if the rate should have changed by now.
 
-        ``of_rows``: how many there are in all, where that is known.
+        ``of_rows``: the number of rows in the data set, if it is known.
         """
-        own = self.__dict__  # a module's own way to set attributes looks for parameters first
+        own = self.__dict__  # faster than nn.Module's own __setattr__, which looks for parameters first
         own["batches_waited"] += 1
         own["rows_waited"] += rows * world_size()
         twice = of_rows is not None and self.rows_waited > 2 * of_rows
@@ -92,7 +92,7 @@ class Scheduled(nn.Module):
             f"The drop rate changes with the time T, but {seen} at T = 1, with a rate of {self.rate:g}. Call step() "
             f"once an epoch, or once an update, as your schedule counts; or use the framework's RobustCallback.{long}",
             UserWarning,
-            stacklevel=5,  # of who called the module
+            stacklevel=5,  # where the module was called
         )
 
     def get_extra_state(self) -> Tensor:

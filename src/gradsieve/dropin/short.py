@@ -1,8 +1,11 @@
-"""The rows to keep, for the two usual losses, in the fewest steps. On a CPU a batch of some hundred rows is so soon
-computed that a loss costs what its calls cost: each of them up to a hundredth of a training step. Calls of numpy cost
-less than torch's. Of classes, the dropped rows get a label that is ignored, and the criterion does the rest.
+"""A fast way to trim on a CPU, for squared error and cross-entropy.
 
-A batch that is cut between nearly equal scores, or has a broken row, is left to the usual way: the answer is None.
+With a few hundred rows, a loss takes as long as its function calls: each costs up to a hundredth of a training step.
+So there are few calls here, mostly of numpy, which are cheaper than torch's. With classes, the dropped rows get the
+label that is ignored, and the criterion does the rest.
+
+If a row is broken, or scores at the threshold are nearly equal, the answer is None, and `RobustLoss` takes the usual
+way.
 """
 
 from __future__ import annotations
@@ -20,16 +23,17 @@ from torch import Tensor
 from gradsieve.errors import InputError
 from gradsieve.scores.loss import Criterion, unpack
 
-NEAR = 1e-5  # relative: what the order of a sum can change, with room
-LEAST_SCORE, MOST_LOSS = 1e-30, 80.0  # beyond, the numbers that a score is made of may be too small to have all digits
-LEAST_SUM = 1e-3  # of a row's e, likewise
-MOST_SUM = 1e18  # of a row's e: it is squared, in single precision
-MOST_VALUES = 2**18  # of outputs: above it the work counts, and torch shares it among the cores
+NEAR = 1e-5  # scores this close (relative) may be in either order: well above the rounding of a sum
+LEAST_SCORE = 1e-30  # a threshold below it may be computed from denormal numbers, which lack digits
+MOST_LOSS = 80.0  # when ranking by loss, a threshold above it may be computed from denormal numbers
+LEAST_SUM = 1e-3  # a row whose sum of exp(logits) is smaller may have denormal terms
+MOST_SUM = 1e18  # the largest sum of exp(logits) of a row: its square must not overflow single precision
+MOST_VALUES = 2**18  # output values of a batch: with more, arithmetic outweighs calls, and torch uses all cores
 PRECISIONS = (torch.float32, torch.float64)
 
 
 class Trimmed(NamedTuple):
-    """The mean loss of the rows kept of N, and which they are."""
+    """The mean loss of the kept rows, and which they are."""
 
     loss: Tensor
     kept: np.ndarray  # (N,) bool
@@ -39,7 +43,7 @@ Trim = Callable[[Tensor, Tensor, int], Trimmed | None]  # outputs, targets, how 
 
 
 def short_form(criterion: Criterion, score: str) -> Trim | None:
-    """The form that a criterion has here, or None."""
+    """The fast form for a criterion; None if there is none."""
     function, options = unpack(criterion)
     if function is F.mse_loss and not options:
         return of_squares
@@ -50,10 +54,10 @@ def short_form(criterion: Criterion, score: str) -> Trim | None:
 
 
 def of_squares(outputs: Tensor, targets: Tensor, count: int) -> Trimmed | None:
-    """Squared error: its loss and its gradient rank alike, and both are at hand with the scores."""
+    """Squared error. Loss and gradient rank the rows alike, and both follow from the scores."""
     if outputs.shape != targets.shape or outputs.dtype != targets.dtype or outputs.dtype not in PRECISIONS:
         return None
-    difference = (outputs.detach() - targets).numpy()  # numpy would warn of infinities
+    difference = (outputs.detach() - targets).numpy()  # torch subtracts: numpy would warn of infinities
     rows = difference if difference.ndim == 2 else difference.reshape(len(difference), -1)
     squares = np.einsum("ij,ij->i", rows, rows)
     kept = smallest(squares, count)
@@ -68,16 +72,17 @@ def of_squares(outputs: Tensor, targets: Tensor, count: int) -> Trimmed | None:
 def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = False) -> Trimmed | None:
     """Cross-entropy of (N, C) logits, whose label -100 is ignored; rows are ranked by their gradient, or ``by_loss``.
 
-    With p = e / sum(e), the gradient p - 1 at the own class is minus the sum of the others: without its rounding.
+    With e = exp(logits) and p = e / sum(e), the gradient at the given class is p - 1. It is computed as minus the sum
+    of the other p, which has no cancellation.
     """
     if classes.dtype != torch.int64 or outputs.dtype not in PRECISIONS or outputs.dim() != 2 or classes.dim() != 1:
         return None
     given, (rows, kinds) = classes.numpy(), outputs.shape
-    # Below 0 is huge without a sign: a label that is ignored, or that is none.
+    # As an unsigned number, a negative label (ignored or wrong) is huge: one comparison finds both kinds.
     if not rows or given.size != rows or np.maximum.reduce(given.view(np.uint64)) >= kinds:
         return None
     own_place = given + firsts(rows, kinds)
-    with np.errstate(all="ignore"):  # e may overflow: such a row is noticed
+    with np.errstate(all="ignore"):  # exp may overflow: the check of the sums finds such a row
         others = np.exp(outputs.detach().numpy())
         own = others.take(own_place)
         others.put(own_place, 0)
@@ -94,13 +99,13 @@ def of_classes(outputs: Tensor, classes: Tensor, count: int, by_loss: bool = Fal
 
 
 def smallest(scores: np.ndarray, count: int, most: float = inf) -> np.ndarray | None:
-    """Which are the ``count`` smallest scores, where there is no doubt. (numpy sorts faster than it selects.)"""
+    """A mask of the ``count`` smallest scores; None if in doubt. (numpy sorts faster than it selects.)"""
     if not 0 < count < scores.size:
         return None
     ascending = scores.copy()
     ascending.sort()
     last, following = ascending.item(count - 1), ascending.item(count)
-    is_plain = LEAST_SCORE < last < most and ascending.item(-1) < inf  # NaN and infinity stand behind all others
+    is_plain = LEAST_SCORE < last < most and ascending.item(-1) < inf  # infinity and NaN sort last
     return scores <= last if is_plain and following > last * (1 + NEAR) else None
 
 
@@ -111,7 +116,7 @@ def ones(count: int, kind: str) -> np.ndarray:
 
 @lru_cache(16)
 def firsts(rows: int, columns: int) -> np.ndarray:
-    """Where each row begins in a table laid out row by row."""
+    """The flat index of each row's first entry in an array (rows, columns)."""
     return np.arange(0, rows * columns, columns)
 
 
@@ -125,7 +130,7 @@ class KnownLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # as once_differentiable would see to, in less time
+        if torch.is_grad_enabled():  # what once_differentiable checks, in less time
             raise InputError(
                 "The gradient of RobustLoss was asked for with create_graph=True, but it can be taken only once. For a "
                 "gradient of a gradient use the criterion itself on outputs[robust.kept]."

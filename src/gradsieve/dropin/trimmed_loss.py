@@ -1,8 +1,8 @@
-"""What a drop-in loss is made of: pure functions from outputs and targets to the mean loss of what is kept.
+"""The pure functions of a drop-in loss, from outputs and targets to the mean loss of what is kept.
 
-There are two ways to leave rows out. By position, where every row counts: how many stay is a function of the rate
-alone. By label, where the criterion ignores one: how many count is known to the device only, so the dropped rows get
-the label that is ignored and shapes stay as they are. Neither reads a value back from a GPU.
+There are two ways to leave rows out. If every row counts, it is by position: the rate alone says how many stay. If the
+criterion ignores a label, only the device knows how many rows count: then the dropped rows get the ignored label, and
+shapes stay as they are. Neither way reads a value back from a GPU.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class, smallest_if_untied
 from gradsieve.training.ledger import Ledger
 
-Score = Literal["gradient", "loss"]  # of PRL(L), of SPL
+Score = Literal["gradient", "loss"]  # PRL(L) or SPL
 
 
 class Ranking(NamedTuple):
     """What rows are ranked by, smallest first."""
 
     values: Tensor  # (M,)
-    ties: Callable[[], Tensor] | None = None  # finds what decides between equal values, where there are any
+    ties: Callable[[], Tensor] | None = None  # computes what breaks ties between equal values, (M,)
 
     def keys(self) -> list[Tensor]:
         return [self.values] if self.ties is None else [self.values, self.ties()]
@@ -42,7 +42,7 @@ class Ranking(NamedTuple):
 
 
 def classes_second(criterion: Criterion, outputs: Tensor, targets: Tensor, class_dim: int) -> tuple[Tensor, Tensor]:
-    """Outputs (N, C, ...), and probabilities likewise, as torch's losses take them."""
+    """Outputs (N, C, ...), as torch's losses take them; targets too if they are probabilities."""
     if class_dim == 1 or outputs.dim() < 3:
         return outputs, targets
     if has_labels(outputs, targets):
@@ -73,7 +73,7 @@ def takes_probabilities(criterion: Criterion, targets: Tensor) -> bool:
 
 
 def check_batch(outputs: Tensor, targets: Tensor, class_dim: int) -> None:
-    """Refuse what cannot be a batch, with the way out that the criterion's own words would not show."""
+    """Raise if these cannot be a batch, with a hint that the criterion's own error would not give."""
     if outputs.device != targets.device:
         raise InputError(f"outputs is on {outputs.device}, but targets on {targets.device}. Move one of them.")
     if class_dim == 1 and outputs.dim() > 2 and has_labels(outputs, targets):
@@ -89,7 +89,7 @@ def check_batch(outputs: Tensor, targets: Tensor, class_dim: int) -> None:
 
 
 def reduction(criterion: Criterion) -> str | None:
-    """What a criterion makes of its elements, where it says so."""
+    """The ``reduction`` of a criterion, if it has one."""
     if isinstance(criterion, partial):
         return criterion.keywords.get("reduction") or reduction(criterion.func)
     return getattr(criterion, "reduction", None)
@@ -101,7 +101,7 @@ def sums(criterion: Criterion) -> bool:
 
 
 def class_weights(criterion: Criterion) -> Tensor | None:
-    """The weight of each class by which a criterion's mean is divided."""
+    """The class weights of a criterion that takes a weighted mean."""
     function, options = unpack(criterion)
     if any(function is known for known in LABEL_LOSSES):
         return options.get("weight")
@@ -119,7 +119,7 @@ def ranking(score: Score, criterion: Criterion, outputs: Tensor, targets: Tensor
     values = loss_gradient_norm(criterion, outputs, targets).detach()
     if ranks_as_loss(criterion):
         return Ranking(values)
-    # L1 and Huber gradients saturate, confident wrong classes nearly do: the loss decides such ties.
+    # L1 and Huber gradients saturate, and those of confident wrong classes nearly do: the loss breaks such ties.
     return Ranking(values, partial(known_losses, criterion, outputs, targets))
 
 
@@ -130,7 +130,7 @@ def known_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tens
 
 
 def ranking_of(score: Score, criterion: Criterion, losses: Tensor, gradient: Tensor) -> Ranking:
-    """The same, where losses and gradients are at hand."""
+    """The same, from losses and gradients that are already computed."""
     if score == "loss":
         return Ranking(as_scores(losses))
     return Ranking(norm_of_rows(gradient), None if ranks_as_loss(criterion) else lambda: losses)
@@ -139,7 +139,7 @@ def ranking_of(score: Score, criterion: Criterion, losses: Tensor, gradient: Ten
 def keep_positions(ranked: Ranking, classes: Tensor | None, rate: float, share: KeptShare) -> Tensor:
     """The rows that ``keep_smallest`` keeps, ascending."""
     values, alone = ranked.values, world_size() == 1 and classes is None
-    if alone and torch.compiler.is_compiling():  # which cannot trace fractions
+    if alone and torch.compiler.is_compiling():  # a compiler cannot trace fractions
         return first_rows(ranked.keys(), share.of(values.shape[0]))
     if alone and values.device.type == "cpu" and len(values):
         kept = smallest_if_untied(values, share.of(len(values)))
@@ -156,7 +156,7 @@ def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: K
     judged, keys = everyone.values[0].bool(), everyone.values[1 : 1 + len(keys)]
     if classes is not None:
         keys = [place_in_class(keys, everyone.values[-1]), *keys]
-    # NaN sorts last, which is the place of rows without a label: behind the broken ones, which have one.
+    # NaN sorts last and marks rows without a label; broken rows, which have a label, become infinity and come before.
     keys[0] = keys[0].nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).masked_fill(~judged, torch.nan)
     order = lexical_order(keys)
     place = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=order.device))
@@ -168,16 +168,16 @@ def keep_mask(ranked: Ranking, classes: Tensor | None, counted: Tensor, share: K
 
 
 def mean_of_rows(losses: Tensor, gradient: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean loss of the rows at some positions, or of those of a mask, and its gradient at all outputs."""
+    """The mean loss of the ``kept`` rows (positions or a mask), and its gradient at all outputs."""
     if kept.dtype == torch.bool:
-        count = kept.sum().clamp(min=1)  # a batch without labels has nothing to say; the mean of nothing is NaN
+        count = kept.sum().clamp(min=1)  # a batch without labels has a loss of 0, not NaN
         return losses.where(kept, 0.0).sum() / count, (gradient / count).where(along(kept, gradient), 0.0)
     own = take(gradient, kept) / max(1, len(kept))
     return take(losses, kept).mean(), torch.zeros_like(gradient).index_copy_(0, kept, own)
 
 
 class WithGradient(torch.autograd.Function):
-    """A loss whose gradient at the outputs is known already. Both are copied: they may lie where the next ones will."""
+    """A loss whose gradient at the outputs is known already. Both are copied: a graph's next replay overwrites them."""
 
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
@@ -204,10 +204,10 @@ def loss_of_rows(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tens
 def loss_of_labels(criterion: Criterion, outputs: Tensor, targets: Tensor, kept: Tensor, ignored: int) -> Tensor:
     """The criterion's own mean with every row that is not ``kept`` labelled as ``ignored``, over all ranks."""
     targets = targets.masked_fill(~along(kept, targets), ignored)
-    # A row that is not in the loss still has a gradient of 0 times its output: NaN, where the output is.
+    # A dropped row's gradient is 0 times its output: without this, NaN if the output is NaN.
     losses = criterion(outputs.masked_fill(~along(kept, outputs), 0.0), targets)
     counted = targets != ignored
-    # A batch without labels has nothing to say; the mean of nothing is NaN.
+    # A batch without labels has a loss of 0, not NaN.
     loss = averaged(criterion, losses, targets).where(counted.any(), 0.0)
     if world_size() == 1 or sums(criterion):
         return loss
@@ -227,7 +227,7 @@ def along(rows: Tensor, values: Tensor) -> Tensor:
 
 
 def averaged(criterion: Criterion, losses: Tensor, targets: Tensor) -> Tensor:
-    """The mean of what a criterion gives, over what has a label; or its own mean."""
+    """The mean of a criterion's values over what has a label; a single value is already its own mean."""
     if losses.dim() == 0:
         return losses
     function, options = unpack(criterion)
@@ -239,17 +239,17 @@ def averaged(criterion: Criterion, losses: Tensor, targets: Tensor) -> Tensor:
 
 
 def share_of_ranks(count: Tensor) -> Tensor:
-    """What to scale a rank's mean over ``count`` by, so that the ranks' average is the mean over all of them."""
+    """The factor for a rank's mean over ``count`` rows or labels that makes the average over ranks the global mean."""
     total = sum_over_ranks(count)
     return (world_size() * count / total.clamp(min=torch.finfo(total.dtype).tiny)).float()
 
 
-# What is told about it.
+# Reports about them.
 
 
 def agreement(outputs: Tensor, targets: Tensor, ignored: int | None) -> Tensor | None:
-    """For each row, the share of its labels that the network would give itself, (M,); None without such labels."""
-    has_places = targets.shape == outputs.shape[:1] + outputs.shape[2:]  # not those of a sequence (CTC)
+    """For each row, the share of its labels that the network predicts, (M,); None if targets are not such labels."""
+    has_places = targets.shape == outputs.shape[:1] + outputs.shape[2:]  # not so for sequences of another length (CTC)
     if not (has_labels(outputs, targets) and has_places):
         return None
     agrees = outputs.argmax(1) == targets

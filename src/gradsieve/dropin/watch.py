@@ -1,4 +1,4 @@
-"""Whether a criterion is still what it was: a user may set a weight on it, or another smoothing, between two calls."""
+"""Notice when a user changes a criterion's options, such as its weight or smoothing, between two calls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ OPTIONS = ("reduction", "ignore_index", "label_smoothing", "delta", "beta")
 
 
 def watch(criterion: Criterion) -> Callable[[], bool]:
-    """Whether the options that can be set on a criterion are still what they are now. Asked in every call."""
-    if type(criterion) not in MODULES:  # a function, which has none; or a loss of the user's, which nobody looks into
+    """A function that says, in every call, whether the criterion's options are still what they are now."""
+    if type(criterion) not in MODULES:  # a function has none, and a user's own loss is not looked into
         return always
     own, tensors = vars(criterion), vars(criterion)["_buffers"]
     options = [name for name in OPTIONS if name in own]

@@ -1,1 +1,1 @@
-"""How a step reaches the device fast: lowered forms, compiled networks, captured graphs. What is computed stays."""
+"""Faster steps on a device with the same results: lowered forms, compiled networks, captured graphs."""

@@ -1,4 +1,4 @@
-"""A whole step as one CUDA graph: launched at once, so that the host is never what a step waits for."""
+"""A whole step as one CUDA graph: a single launch, so that a step never waits for the host."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WARM_STEPS = 3  # before a capture: libraries choose their algorithms, buffers and the optimizer's state come to be
+WARM_STEPS = 3  # before a capture: libraries choose algorithms, and buffers and the optimizer's state are made
 
 
 def capture(
     body: Callable[[], None], tensors: Callable[[], Mapping[str, Tensor]], pool: Any = None
 ) -> torch.cuda.CUDAGraph:
-    """A graph of ``body``, which changes nothing but ``tensors()`` in place. They are afterwards as they were before.
+    """A graph of ``body``, which may change only ``tensors()``, in place. The capture leaves them as they were.
 
     ``pool``: the memory of other graphs that never run at the same time.
     """
@@ -29,12 +29,12 @@ def capture(
         torch.cuda.current_stream().wait_stream(side)
     finally:
         for name, tensor in tensors().items():
-            # What the first step brought into being (an optimizer's moments) is 0 at the start.
+            # What the first step made, such as an optimizer's moments, starts at 0.
             tensor.copy_(before[name]) if name in before else tensor.zero_()
         torch.set_rng_state(random_numbers[0])
         torch.cuda.set_rng_state(random_numbers[1])
     graph = torch.cuda.CUDAGraph()
-    # A loader's thread that pins memory meanwhile is none of a capture's business.
+    # Another thread, such as a loader's that pins memory, must not make the capture fail.
     with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         body()
     return graph

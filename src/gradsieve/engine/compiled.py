@@ -1,8 +1,8 @@
-"""Parts of a step as compiled programs, one for each shape that they come in.
+"""Parts of a step as compiled programs, one for each shape of their inputs.
 
-A program is traced with everything that Python decides on the way: hooks, autocast, train or eval form, and the
-backward pass too. So a method's step is one graph from the batch to the gradients, in which the compiler fuses scores,
-selection and losses with their neighbours. Compiling takes seconds; torch caches the result on disk.
+Tracing records everything that Python decides on the way: hooks, autocast, train or eval form, and the backward pass
+too. So a method's step is one graph from the batch to the gradients, in which the compiler fuses scores, selection and
+losses with their neighbours. Compiling takes seconds; torch caches the result on disk.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gradsieve.counts import keep_count
 from gradsieve.method import Method, Selection
 
 OPTIONS: dict[str, Any] = {
-    # Small kernels that do not wait for each other are launched as one: casts of weights, counters, statistics.
+    # One launch for small kernels that are independent of each other: casts of weights, counters, statistics.
     "combo_kernels": True,
-    # The first choice loads 16 bytes at a time. A trial against the second decides by chance where a kernel works in
-    # place (the copy that saves its memory is in the timing), and half of the speed on large maps was lost to that.
+    # The compiler's default loads 16 bytes at a time. Autotuning can pick a worse choice for a kernel that works in
+    # place, because it also times the copy that saves its memory: that cost half of the speed on large maps.
     "triton.autotune_pointwise": False,
 }
 
@@ -42,7 +42,7 @@ class Programs:
     def run(self, key: Hashable, function: Callable[..., Any], *tensors: Any) -> Any:
         """``function(*tensors)``, compiled at its first call under this key with tensors of such shapes.
 
-        The function may change its tensors in place. ``key`` stands for all that it knows besides them.
+        The function may change its tensors in place. ``key`` stands for all else that it depends on.
         """
         signature = (key, *map(described, tensors))
         program = self.made.get(signature)
@@ -58,7 +58,7 @@ class Programs:
 
 
 def trace(function: Callable[..., Any], *tensors: Any) -> torch.fx.GraphModule:
-    """All operations that ``function`` runs on such tensors, those of its backward passes too."""
+    """The graph of all operations that ``function`` runs on such tensors, with those of its backward passes."""
     from torch.fx.experimental.proxy_tensor import make_fx  # the compiler takes seconds to import
 
     from gradsieve.engine.lowering import Lowered
@@ -68,7 +68,7 @@ def trace(function: Callable[..., Any], *tensors: Any) -> torch.fx.GraphModule:
 
 
 def share_casts(traced: torch.fx.GraphModule) -> None:
-    """Cast a weight once where several passes over a network would each cast it anew."""
+    """Cast a weight once if several passes over a network would each cast it."""
     changed = changed_nodes(traced.graph)
     first: dict[Hashable, torch.fx.Node] = {}
     for node in list(traced.graph.nodes):
@@ -81,7 +81,7 @@ def share_casts(traced: torch.fx.GraphModule) -> None:
 
 
 def changed_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """What operations write to, and what that is a part or a view of."""
+    """The nodes that operations write to, and those of which these are a part or a view."""
     changed: set[torch.fx.Node] = set()
     waiting = [written for node in graph.nodes for written in written_by(node)]
     while waiting:
@@ -137,7 +137,7 @@ def compiled_step(
         return gradients, [tuple(selection) for selection in selections]
 
     forms = tuple(module.training for network in networks for module in network.modules())
-    # Of the rate a step knows how many rows it keeps: rates that keep as many share a program.
+    # A step depends on the rate only by the number of rows kept: rates that keep as many share a program.
     key = "step", method, tuple(map(id, networks)), forms, keep_count(drop_rate, len(targets))
     gradients, selections = programs.run(key, step, [list(own.values()) for own in values], inputs, targets)
     for own, found in zip(parameters, gradients, strict=True):
@@ -147,7 +147,7 @@ def compiled_step(
 
 
 def laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
-    """A gradient in its parameter's layout: fused optimizers want that."""
+    """A gradient in its parameter's memory layout, which fused optimizers want."""
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter, requires_grad=False).copy_(gradient)

@@ -1,7 +1,7 @@
-"""The forms of some layers that a compiler makes the most of. The values are those of the usual form, up to rounding.
+"""Forms of some layers that a compiler can fuse better, with the values of the usual form up to rounding.
 
-A norm written as sums per row and channel leaves one pass over the map before it and one behind it, and the
-compiler fuses both with their neighbours: BatchNorm and GroupNorm then differ in arithmetic on (N, C) values alone.
+A norm layer written as sums per row and channel reads the map twice, once for the sums and once to scale it, and the
+compiler fuses both passes with their neighbours. BatchNorm and GroupNorm then differ only in arithmetic on (N, C).
 Scale and shift are laid out per row, so that their gradients are summed within a row first, which runs faster; and
 they may be given per row, (N, C), which makes their gradient each row's own share.
 """
@@ -24,11 +24,11 @@ from gradsieve.scores.outer_products import wide
 
 # Their lowered forms take a scale and a shift for each row.
 TAKE_ROWS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm)
-VECTOR = 8  # channels of half precision that fill one 16-byte load
+VECTOR = 8  # half-precision values in a 16-byte load: channels are padded to a multiple of it
 
 
 class Lowered(TorchFunctionMode):
-    """While active, calls of the functions in ``FORMS`` take the form that is there."""
+    """While active, calls of the functions in ``FORMS`` run their lowered form."""
 
     def __enter__(self) -> Lowered:
         self.token = ROW_LAYERS.set(TAKE_ROWS)
@@ -107,8 +107,8 @@ def scale_and_shift(
 
 
 class KeptApart(torch.autograd.Function):
-    """The identity, for small values of which many are made: they and their gradients are computed once, in kernels of
-    their own. Left alone, the compiler computes them anew at every position of the map."""
+    """The identity, for small values used at every position of a map: they and their gradients are computed once, in
+    kernels of their own. Otherwise the compiler would fuse them into the map's kernel and recompute them there."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def kept_apart(values: Tensor) -> Tensor:
 
 
 def conv2d(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
-    """``F.conv2d``; the few channels of an image are filled up with zeros to what one load takes."""
+    """``F.conv2d``; on a GPU in half precision, zeros fill up an image's few channels to whole loads."""
     missing = -inputs.shape[1] % VECTOR
     is_half = inputs.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(inputs.device.type)
     if inputs.is_cuda and is_half and inputs.dim() == 4 and missing and weight.shape[1] == inputs.shape[1]:
@@ -135,7 +135,7 @@ def conv2d(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, *args: An
 def max_pool2d(
     maps: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *args: Any, **options: Any
 ) -> Tensor:
-    """``F.max_pool2d``; where the windows tile the maps and no gradient asks for the places of the maxima, as a maximum
+    """``F.max_pool2d``; where the windows tile the maps and nothing asks for the positions of the maxima, as a maximum
     over two dimensions, which the compiler fuses with the layer before."""
     window, step, around, apart = map(pair, (kernel_size, stride or kernel_size, padding, dilation))
     tiles = step == window and around == (0, 0) and apart == (1, 1) and not any(map(mod, maps.shape[2:], window))
@@ -147,7 +147,7 @@ def max_pool2d(
 
 
 def pair(value: int | Sequence[int]) -> tuple[int, ...]:
-    """A number for each of two dimensions, as the functions of images take them."""
+    """A number for each of two dimensions, from one for both or one for each."""
     return (value, value) if isinstance(value, int) else tuple(value) * (2 // len(value))
 
 

@@ -1,4 +1,4 @@
-"""Which kernel takes a convolution's row norms, from shapes and device alone: nothing is timed.
+"""Which kernel computes a convolution's row norms, decided by shapes and device alone: nothing is timed.
 
 The forms that won on the layers of cnn9 (128 rows, bfloat16, an H200); ``benchmarks/kernels.py`` times them anew:
 
@@ -29,7 +29,7 @@ class Form:
 
     name: str
     padding: int
-    stores: bool  # whether the weight gradients are small enough to keep, for ``kept_sum`` to make the update of
+    stores: bool  # whether to keep the rows' weight gradients, which are small, for ``kept_sum`` to sum
 
     def squared_norm(self, activations: Tensor, gradient: Tensor) -> Tensor:
         """The squared norm of each row's weight gradient: (N,)."""
@@ -42,7 +42,7 @@ class Form:
 
 
 def ops() -> ModuleType:
-    """The operators, imported where a kernel is chosen: only there is Triton known to be installed."""
+    """The operators, imported only once a kernel is chosen: Triton may not be installed otherwise."""
     from gradsieve.kernels import ops
 
     return ops
@@ -56,7 +56,7 @@ def kernel_for(layer: nn.Conv2d, activations: Tensor, gradient: Tensor) -> Form 
     inputs, outputs = layer.in_channels, layer.out_channels
     lines, columns = gradient.shape[2:]
     positions = lines * columns
-    # A weight gradient no larger than what it is made of is cheaper to keep than to compute again for the kept rows.
+    # A weight gradient no larger than its two factors is cheaper to keep than to recompute for the kept rows.
     stores = 9 * inputs * outputs <= activations[0].numel() + gradient[0].numel()
     if inputs <= tiles.MOST_FIRST_INPUTS:
         return Form("first", padding, stores) if fills_tiles(outputs) else None
@@ -122,5 +122,5 @@ def fills_tiles(channels: int) -> bool:
 
 
 def shifted_gram_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
-    """Multiplications of two half Gram matrices, with three taps in one of them, against nine taps of products."""
+    """Compare multiplications: two half Gram matrices, one of them over three taps, with nine taps of products."""
     return positions * (3 * inputs + outputs) < 2 * 9 * inputs * outputs

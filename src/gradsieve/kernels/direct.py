@@ -22,7 +22,7 @@ from gradsieve.kernels.maps import Maps, check_store, checked_maps
 from gradsieve.kernels.pixels import load_pixels
 from gradsieve.kernels.tiles import ProductTile
 
-WIDEST_BULK = 64  # positions a box: wider ones leave no room for a second stage
+WIDEST_BULK = 64  # columns of a map: wider boxes leave no shared memory for a second pipeline stage
 
 
 @triton.jit
@@ -155,7 +155,7 @@ def direct(activations: Tensor, gradient: Tensor, padding: int, store: Tensor | 
 
 
 def direct_parts(activations: Tensor, gradient: Tensor) -> Tensor:
-    """Room for what ``direct`` returns: shapes alone say how much."""
+    """An empty tensor of the shape that ``direct`` returns, which depends on shapes and device alone."""
     maps = Maps(activations, gradient)
     inputs, outputs = maps.channels
     bulk = can_copy_in_bulk(maps)
@@ -172,7 +172,7 @@ def can_copy_in_bulk(maps: Maps) -> bool:
         and columns & (columns - 1) == 0
         and columns <= WIDEST_BULK
         and box_lines(maps, tile) * columns >= tiles.SMALLEST
-        # Below 64 channels the tensor cores of these GPUs are fed in another way: not measured.
+        # With fewer than 64 channels the tensor cores of these GPUs are fed in another way, which was not measured.
         and min(tile.outputs, tile.inputs) >= 64
     )
 
@@ -186,7 +186,7 @@ def pointer_tile(outputs: int, inputs: int) -> ProductTile:
 
 
 def box_lines(maps: Maps, tile: ProductTile) -> int:
-    """Lines a box: a divisor of the map's, so that no box reaches into the next row's gradient."""
+    """Lines in a box: a divisor of the map's lines, so that no box reaches into the next row's gradient."""
     lines, columns = maps.gradient.shape[2:]
     return gcd(lines, max(1, tile.positions // columns))
 
@@ -265,7 +265,7 @@ def store_arguments(maps: Maps, store: Tensor | None, squares: Tensor) -> tuple[
 
 
 def aligned(values: Tensor) -> Tensor:
-    """``dense``, copied where the copy engine could not begin."""
+    """``dense``, copied if it does not begin at a multiple of 16 bytes, as the copy engine needs."""
     return dense(values.clone() if values.storage_offset() * values.element_size() % 16 else values)
 
 

@@ -17,7 +17,7 @@ from gradsieve.kernels.tiles import KeptTile
 def kept_sum_kernel(
     stored, kept, sums, size, stored_stride, count, BLOCK_COLUMNS: tl.constexpr, BLOCK_ROWS: tl.constexpr
 ):
-    """Some columns of the kept rows, read where they stand."""
+    """Sum some columns over the kept rows, without gathering the rows first."""
     column = tl.program_id(0) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
     total = tl.zeros((BLOCK_COLUMNS,), tl.float32)
     # How many rows are kept changes during training: as a constant it would compile the kernel anew.

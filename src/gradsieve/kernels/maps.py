@@ -1,4 +1,4 @@
-"""What every kernel asks of its arguments, checked before a kernel reads or writes past their ends."""
+"""Checks of the kernels' arguments, so that no kernel reads or writes past their ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def checked_maps(activations: Tensor, gradient: Tensor, padding: int) -> Maps:
 
 
 def check_store(store: Tensor, rows: int, size: int) -> None:
-    """Refuse a buffer that does not hold ``size`` values, side by side, for each row."""
+    """Raise unless the buffer holds ``size`` contiguous values for each row."""
     if store.shape != (rows, size) or store.stride(1) != 1:
         raise InputError(
             f"store has shape {tuple(store.shape)} and strides {store.stride()}, but {rows} weight gradients of {size} "

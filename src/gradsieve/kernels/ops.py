@@ -21,7 +21,7 @@ PARTS = {
 
 @torch.library.custom_op("gradsieve::row_norms", mutates_args=())
 def row_norms(form: str, activations: Tensor, gradient: Tensor, padding: int) -> Tensor:
-    """The squared norm of each row's weight gradient in parts, the sum of which a compiler fuses with others."""
+    """The squared norm of each row's weight gradient in parts (N, programs): a compiler fuses their sum with others."""
     if form == "gram_shifted":
         return gram_shifted(activations, gradient)
     if form == "gram_small":

@@ -1,4 +1,4 @@
-"""What the kernels of several forms load alike."""
+"""Loads that several kernels share."""
 
 # Triton comes with the CUDA builds of PyTorch only, and pyright does not see what jit makes of a function.
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportCallIssue=false

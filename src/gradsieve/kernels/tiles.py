@@ -1,8 +1,8 @@
-"""How much a program takes at a time: the one place to tune.
+"""The tile sizes of all kernels: how much a program processes at a time. This is the one place to tune.
 
-The sizes are those with which the prototype of the kernels won on an H200, for cnn9 with 128 rows in
-bfloat16; ``python benchmarks/kernels.py --sweep`` tries others. All are powers of two, and where a
-layer has fewer channels, its tiles shrink with them.
+The sizes are those that were fastest on an H200, for cnn9 with 128 rows in bfloat16;
+``python benchmarks/kernels.py --sweep`` tries others. All are powers of two, and if a layer has
+fewer channels, its tiles shrink with them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 
 SMALLEST = 16  # the least that tensor cores multiply along any side
-MOST_FIRST_INPUTS = 8  # of ``first``: 9 x 8 columns fill more than half of a tile of 128
-MOST_SMALL_POSITIONS = 64  # of ``gram_small``: one program holds both Gram matrices
+MOST_FIRST_INPUTS = 8  # input channels that ``first`` takes: 9 x 8 columns fill more than half of a tile of 128
+MOST_SMALL_POSITIONS = 64  # positions that ``gram_small`` takes: one program holds both Gram matrices
 
 
 class ProductTile(NamedTuple):
@@ -74,7 +74,7 @@ KEPT = KeptTile(128, 64, warps=4)
 
 
 def fitted(tile: ProductTile, outputs: int, inputs: int) -> ProductTile:
-    """``tile`` made to divide the channels; a smaller one keeps no more warps busy than its share."""
+    """``tile`` shrunk to sizes that divide the channels, with the warps reduced in proportion, but not below 4."""
     smaller = tile._replace(outputs=gcd(tile.outputs, outputs), inputs=gcd(tile.inputs, inputs))
     warps = tile.warps * smaller.outputs * smaller.inputs // (tile.outputs * tile.inputs)
     return smaller._replace(warps=max(warps, min(4, tile.warps)))
@@ -92,5 +92,5 @@ def has_large_shared_memory(device: torch.device) -> bool:
 
 
 def stages_on(device: torch.device, stages: int) -> int:
-    """``stages``, or on other GPUs two: with two, every tile above fits into the 99 KiB of the smallest."""
+    """``stages``, but at most two on other GPUs: with two, every tile above fits into the smallest's 99 KiB."""
     return stages if has_large_shared_memory(device) else min(2, stages)

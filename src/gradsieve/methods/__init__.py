@@ -35,6 +35,6 @@ METHODS: Registry[type[Method]] = Registry(
     way="A method is a class that inherits gradsieve.method.Method.",
 )
 
-DEFAULT_METHOD = "prl-l"  # where nobody says otherwise
+DEFAULT_METHOD = "prl-l"
 
 __all__ = ["DEFAULT_METHOD", "METHODS"]

@@ -30,7 +30,7 @@ class Bootstrap(Method):
     tasks: ClassVar[tuple[Task, ...]] = ("classification",)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        # The soft opinion stays in the graph: its term is the entropy, which as a constant would have no gradient.
+        # The soft opinion is not detached: its term is the entropy, whose gradient would be 0 for a constant opinion.
         logits = class_logits("bootstrap", self.criterion, outputs)
         opinion = logits.argmax(1) if self.form == "hard" else logits.float().softmax(1)
         trust = self.trust if self.trust is not None else {"hard": 0.8, "soft": 0.95}[self.form]

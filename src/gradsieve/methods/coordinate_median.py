@@ -52,9 +52,9 @@ def middle(values: Tensor) -> Tensor:
 
 
 def middle_by_sorting(values: NDArray) -> NDArray:
-    """The same: numpy sorts many short rows by vector instructions, far faster than torch finds a median."""
+    """The same by numpy, which sorts many short rows with vector instructions, far faster than torch's median."""
     columns = np.array(np.moveaxis(values, 0, -1), order="C")
     columns.sort(axis=-1)
     count = columns.shape[-1]
     halfway = (columns[..., (count - 1) // 2] + columns[..., count // 2]) / 2
-    return np.where(np.isnan(columns[..., -1]), columns[..., -1], halfway)  # NaN comes last, and is never halfway
+    return np.where(np.isnan(columns[..., -1]), columns[..., -1], halfway)  # NaN sorts last: one makes the median NaN

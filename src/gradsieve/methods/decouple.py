@@ -28,7 +28,7 @@ class Decouple(Method):
     tasks: ClassVar[tuple[Task, ...]] = ("classification",)
     networks: ClassVar[int] = 2
     decides_on_host: ClassVar[bool] = True
-    schedule: ClassVar[str] = "wait"  # the warm-up: a rate of 0 stands for every row
+    schedule: ClassVar[str] = "wait"  # the warm-up: at rate 0 all rows are used
 
     def choose(self, looks: Sequence[Look], targets: Tensor, drop_rate: float) -> list[Tensor]:
         if drop_rate == 0:

@@ -6,7 +6,7 @@
 
 It guards against corrupted inputs too. Use it for regression, and for networks that do not mix rows: there the pass of
 step 1 also gives the gradient of step 3. With BatchNorm, the norms are taken in eval mode, and step 3 is a new pass
-over the kept rows, because the sum of their shares of the batch gradient does not train.
+over the kept rows, because training on the sum of their shares of the batch gradient does not work.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from gradsieve.scores.row_gradients import row_pass, store_gradient
 class PRLG(Method):
     """Keep the rows whose gradient over all parameters is smallest."""
 
-    # auto: index where the rows do not mix
+    # auto: "index" if the network does not mix rows, else "reforward"
     passes: Literal["auto", "index", "reforward"] = "auto"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     drops_rows: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class PRLG(Method):
         return Look(None, self.ranked(norms, rows.losses), row_pass=rows)
 
     def ranked(self, norms: Tensor, losses: Tensor) -> Scores:
-        # The derivative of abs is 0 at NaN, which would put a broken row before all others.
+        # A row with a NaN loss can have a gradient of 0 (the derivative of abs at NaN), and would be kept first.
         return Scores(norms.masked_fill(losses.isnan(), torch.nan))
 
     def learn(

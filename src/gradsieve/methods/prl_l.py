@@ -26,5 +26,5 @@ class PRLL(Method):
         scores = loss_gradient_norm(self.criterion, outputs, targets)
         if ranks_as_loss(self.criterion):
             return Scores(scores)
-        # L1 and Huber gradients saturate, and confident wrong classes nearly do: the loss breaks such ties.
+        # L1 and Huber gradients saturate, and those of confident wrong classes nearly do: the loss breaks such ties.
         return Scores(scores, ties=self.losses(outputs, targets))

@@ -1,7 +1,7 @@
-"""BatchNorm over ranks: by the statistics of all their rows, as one rank would have them, or each by its own.
+"""BatchNorm over ranks: with the statistics of all ranks' rows, as one rank would have them, or of each rank's own.
 
-A layer stays of its type and with its names, so that states, rules and eval form know it: only its forward pass in
-train form is another. (torch's SyncBatchNorm is a type of its own, and refuses the CPU.)
+A layer keeps its type and its names, so that state dicts, rules and eval form still fit: only its forward pass in
+train form changes. (torch's SyncBatchNorm is another type, and refuses the CPU.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def meets_ranks(network: nn.Module) -> bool:
 
 @torch.no_grad()
 def average_statistics(network: nn.Module) -> None:
-    """The mean over the ranks of what their BatchNorm layers have seen: every rank scores and tests with the same."""
+    """Average the running statistics of BatchNorm layers over the ranks, so that all ranks score and test alike."""
     running = [each for layer in batch_norms(network) for each in (layer.running_mean, layer.running_var)]
     statistics = [each for each in running if each is not None]
     if world_size() == 1 or not statistics:
@@ -52,7 +52,7 @@ def average_statistics(network: nn.Module) -> None:
 
 
 def forward_local(layer: _BatchNorm, inputs: Tensor) -> Tensor:
-    """As one process has it; rows too few for a spread go by what was seen before."""
+    """The usual forward pass; a batch too small for a variance is normalised by the running statistics."""
     values = inputs.numel() // max(1, inputs.shape[1])
     if values < 2 and layer.running_mean is not None and layer.training:
         return F.batch_norm(
@@ -62,7 +62,7 @@ def forward_local(layer: _BatchNorm, inputs: Tensor) -> Tensor:
 
 
 def forward_sync(layer: _BatchNorm, inputs: Tensor) -> Tensor:
-    """By the mean and variance of all ranks' rows."""
+    """The forward pass with the mean and variance of all ranks' rows."""
     uses_batch = layer.training or layer.running_mean is None
     if not uses_batch or world_size() == 1:
         return type(layer).forward(layer, inputs)
@@ -74,7 +74,7 @@ def forward_sync(layer: _BatchNorm, inputs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def remember(layer: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-    """Let the running statistics follow, as torch does."""
+    """Update the running statistics as torch does."""
     assert layer.running_mean is not None
     assert layer.running_var is not None
     momentum = layer.momentum
@@ -89,7 +89,7 @@ def remember(layer: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -
 class NormOverRanks(torch.autograd.Function):
     """(inputs - mean) / deviation * weight + bias over all ranks' rows: one message forward, one backward.
 
-    The gradients of weight and bias are those of this rank's rows: they are added up with all others.
+    The gradients of weight and bias are those of this rank's rows: they are summed over ranks with all others.
     """
 
     @staticmethod
@@ -100,7 +100,7 @@ class NormOverRanks(torch.autograd.Function):
         over, shape = [0, *range(2, inputs.dim())], [1, -1, *[1] * (inputs.dim() - 2)]
         count = values.new_tensor([inputs.numel() // inputs.shape[1]])
         mean = values.sum(over) / count.clamp(min=1)
-        spread = (values - mean.view(shape)).square().sum(over)  # around the own mean: no digits are lost
+        spread = (values - mean.view(shape)).square().sum(over)  # around this rank's mean: no cancellation
         own = torch.cat([count, mean, spread])
         everyone = [torch.empty_like(own) for _ in range(world_size())]
         dist.all_gather(everyone, own)
@@ -133,5 +133,5 @@ class NormOverRanks(torch.autograd.Function):
 
 
 def wide(values: Tensor) -> Tensor:
-    """In single precision at least."""
+    """``values`` in single precision at least."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from gradsieve.ranks.group import rank, world_size
 
-HEADER, SMALL = 8, 4096  # bytes of a message: the number of rows, and as many rows as go with it
-BUCKET = 2**24  # values that travel at a time: few enough to copy, many enough to be worth a message
+HEADER = 8  # bytes in front of the first message: the number of rows, as int64
+SMALL = 4096  # content of at most so many bytes goes with the first message: larger content needs a second one
+BUCKET = 2**24  # gradient values in a message: few enough to copy, many enough to be worth a message
 
 
 class Gathered(NamedTuple):
@@ -30,13 +31,13 @@ class Gathered(NamedTuple):
 
     def kept_here(self, kept: Tensor) -> Tensor:
         """Those of the ``kept`` rows that are this rank's, as positions in its own batch."""
-        if world_size() == 1:  # nobody asks the device how many that are
+        if world_size() == 1:  # a mask would wait for the device
             return kept
         return kept[(kept >= self.start) & (kept < self.start + self.rows)] - self.start
 
 
 def parts(rows: int, world: int) -> list[int]:
-    """Where the contiguous parts of ``rows`` begin, and the end: they differ by one row at most."""
+    """The boundaries of ``world`` contiguous parts of ``rows``, whose sizes differ by at most one."""
     return [rows * number // world for number in range(world + 1)]
 
 
@@ -46,7 +47,7 @@ def own_part(rows: int) -> slice:
 
 
 def gather_rows(values: Sequence[Tensor], most_bytes: int | None = None) -> Gathered:
-    """Each of ``values``, all (n, ...) here, from all ranks in rank order; none of them where all have more bytes."""
+    """Each of ``values``, all (n, ...), from all ranks in rank order; none if they have more than ``most_bytes``."""
     rows = len(values[0])
     if world_size() == 1:
         return Gathered(list(values), 0, rows, [rows])
@@ -60,10 +61,10 @@ def gather_rows(values: Sequence[Tensor], most_bytes: int | None = None) -> Gath
 
 
 def gather_packed(packed: Tensor, most_bytes: int | None = None) -> tuple[list[int], list[Tensor]]:
-    """How many rows each rank has, and their bytes (n, B); none where they are more than ``most_bytes`` in all.
+    """How many rows each rank has, and their bytes (n, B); no bytes if they are more than ``most_bytes`` in all.
 
-    What is small travels with the number of its rows. What is not follows in a second message, padded to the longest:
-    collectives want equal shapes.
+    Small content goes in one message with the number of its rows. Larger content follows in a second message, padded
+    to the longest: collectives want equal shapes.
     """
     width, content = packed.shape[1], packed.flatten()
     message = packed.new_zeros(HEADER + SMALL)
@@ -88,7 +89,7 @@ def gather_packed(packed: Tensor, most_bytes: int | None = None) -> tuple[list[i
 
 def as_bytes(values: Tensor) -> Tensor:  # (n, ...) -> (n, bytes of a row)
     flat = values.detach().flatten(1) if values.dim() > 1 else values.detach().unsqueeze(1)
-    # Not contiguous(): without rows, an expanded tensor passes for that.
+    # Not contiguous(), which would leave an expanded tensor without rows as it is.
     return flat.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
@@ -98,12 +99,12 @@ def from_bytes(packed: Tensor, like: Tensor) -> Tensor:
 
 
 def total(count: int, device: torch.device) -> int:
-    """The sum of a count over the ranks, known to the host."""
+    """The sum of a count over the ranks, read back to the host."""
     return count if world_size() == 1 else int(sum_over_ranks(torch.tensor([count], device=device)))
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    """The sum of every value over the ranks. Nobody waits for the device."""
+    """The sum of every value over the ranks. The host does not wait for the device."""
     if world_size() == 1:
         return values
     everyone = values.clone()
@@ -123,14 +124,14 @@ def largest(values: Sequence[int]) -> list[int]:
 def sum_gradients(networks: Iterable[nn.Module]) -> None:
     """Add up every ``.grad`` over the ranks. A rank that kept no row takes part with zeros.
 
-    A parameter without a gradient on any rank stays without: the optimizer then skips it, as on one rank.
+    A parameter that has no gradient on any rank stays without one: the optimizer then skips it, as on one rank.
     """
     if world_size() == 1:
         return
     every = dict.fromkeys(each for network in networks for each in network.parameters() if each.requires_grad)
     for parameters in buckets(list(every)):
         gradients = [each.new_zeros(each.shape) if each.grad is None else each.grad for each in parameters]
-        # Who has a gradient travels in the same message.
+        # The same message says which parameters have a gradient.
         owners = parameters[0].new_tensor([each.grad is not None for each in parameters])
         flat = torch.cat([*(gradient.flatten() for gradient in gradients), owners])
         dist.all_reduce(flat)
@@ -140,7 +141,7 @@ def sum_gradients(networks: Iterable[nn.Module]) -> None:
 
 
 def buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Parameters of one kind, as many at a time as make a message."""
+    """Split parameters into lists that fit a message, each of one type and device."""
     held: list[nn.Parameter] = []
     for parameter in parameters:
         size = parameter.numel() + sum(each.numel() for each in held)
@@ -188,10 +189,10 @@ def flat_bytes(tensor: Tensor) -> Tensor:
 
 
 def shaped(content: Tensor, like: Tensor) -> Tensor:
-    return content.clone().view(like.dtype).view(like.shape)  # a copy, likewise
+    return content.clone().view(like.dtype).view(like.shape)  # a copy: a tensor may begin at any byte
 
 
 def message_device() -> torch.device:
-    """Where small messages travel: in host memory, unless the group knows GPUs only."""
+    """The device of small messages: the CPU, unless the process group has GPUs only."""
     has_host = "cpu" in dist.get_backend_config()
     return torch.device("cpu") if has_host else torch.device("cuda", torch.cuda.current_device())

@@ -1,4 +1,4 @@
-"""The group of processes: who is in it, how torchrun's environment makes one, and how its end is told."""
+"""The group of processes: its size, how it is made from torchrun's environment, and what is said when a rank dies."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import torch.distributed as dist
 from gradsieve.arguments import argument
 from gradsieve.errors import InputError, RankError
 
-# A rank that dies is noticed at once: its connections close. This is for one that hangs.
+# How long to wait for a rank that hangs. One that dies is noticed at once, because its connections close.
 PATIENCE = timedelta(seconds=float(os.environ.get("GRADSIEVE_RANK_TIMEOUT", "300")))
-SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "timed out", "timeout", "socket")  # in the words of torch's collectives
-_ALONE: list[None] = []  # as many as blocks of alone() are open
+SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "timed out", "timeout", "socket")  # in errors of torch's collectives
+_ALONE: list[None] = []  # an entry for each open block of alone()
 
 
 def world_size() -> int:
@@ -38,7 +38,7 @@ def is_first() -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """A block that is each rank's own affair: nothing in it is gathered or added up."""
+    """A block in which each rank acts as if it were the only one: nothing is gathered or added up."""
     _ALONE.append(None)
     try:
         yield
@@ -48,9 +48,9 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[None]:
-    """This process as one of the ranks that torchrun started, while the block runs; else alone, as it is.
+    """Join the ranks that torchrun started while the block runs; without torchrun, do nothing.
 
-    CPU tensors travel over gloo, those of a GPU over NCCL, each rank with the GPU of its number on its machine.
+    CPU tensors are sent by gloo, those of a GPU by NCCL. Each rank takes the GPU of its number on its machine.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ or dist.is_initialized():
         yield
@@ -65,7 +65,7 @@ def joined(device: str = "auto") -> Iterator[None]:
     except RuntimeError as error:
         if not is_loss(error):
             raise
-        reason = str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0]  # without the place in torch's source
+        reason = str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0]  # without the line of torch's source
         # Not destroyed: that would wait for the rank that is gone.
         raise RankError(
             f"A rank died, or did not answer for {PATIENCE.total_seconds():.0f} seconds ({reason}). Start all of "
@@ -90,6 +90,6 @@ def take_gpu(device: str, number: int) -> None:
 
 
 def is_loss(error: RuntimeError) -> bool:
-    """Whether an error is a collective's, whose peer is gone."""
+    """Whether an error comes from a collective that lost a rank."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or any(sign in text for sign in SIGNS_OF_LOSS)

@@ -1,9 +1,9 @@
-"""The smallest of very many scores over ranks, exactly, without gathering them: two rounds of histograms.
+"""The smallest of very many scores over ranks, exactly, by two rounds of histograms instead of gathering them.
 
-The bits of a float, rightly turned, sort as the float does. The first round counts the upper half of the bits, which
-tells in which of its 65,536 values the threshold lies; the second counts the lower half of the scores in there, which
-tells the threshold to the last bit. Only rows at the threshold itself are gathered, to be told apart by the second key
-and their place. (Scores in double precision take four rounds.)
+With negative numbers' bits flipped, the bits of floats sort as the floats do. The first round counts the 65,536 values
+of the upper 16 bits, and so finds the threshold's upper bits; the second counts the lower bits of the scores that share
+them, and so finds the threshold exactly. Only the rows at the threshold are gathered, to be ordered by the second key
+and their position. (Scores in double precision take four rounds.)
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gradsieve.ranks.collectives import gather_rows, sum_over_ranks
 
 DIGIT = 16  # bits that a round counts
 HISTOGRAM_BYTES = 2**DIGIT * 4
-RADIX_BYTES = 2 * HISTOGRAM_BYTES  # of a selection in single precision
-MOST_GATHERED = 2 * RADIX_BYTES  # up to here gathering the keys moves less: sums go around twice
+RADIX_BYTES = 2 * HISTOGRAM_BYTES  # both histograms of a selection in single precision
+MOST_GATHERED = 2 * RADIX_BYTES  # bytes of keys up to which gathering sends less: sums are sent around twice
 
 
 def keep_by_radix(scores: Tensor, ties: Tensor | None, count: int) -> Tensor:
@@ -26,7 +26,7 @@ def keep_by_radix(scores: Tensor, ties: Tensor | None, count: int) -> Tensor:
     for shift in range(bits - DIGIT, -1, -DIGIT):
         digit = (keys >> shift) & (2**DIGIT - 1)
         if shift == bits - DIGIT:
-            digit = digit ^ 2 ** (DIGIT - 1)  # the sign: what is negative comes first
+            digit = digit ^ 2 ** (DIGIT - 1)  # flip the sign bit, so that negative numbers come first
         up_to = counted(digit[inside]).cumsum(0)
         threshold = int(torch.searchsorted(up_to, count))
         stays |= inside & (digit < threshold)
@@ -47,10 +47,10 @@ def counted(digits: Tensor) -> Tensor:
 
 
 def sortable(scores: Tensor) -> tuple[Tensor, int]:
-    """Integers that sort as the scores do, NaN last and all alike, and how many of their bits count."""
+    """Integers that sort as the scores do, with every NaN equal and last, and their number of bits."""
     scores = scores.double() if scores.dtype == torch.float64 else scores.float()
     kind, bits = (torch.int64, 64) if scores.dtype == torch.float64 else (torch.int32, 32)
-    scores = (scores + 0.0).masked_fill(scores.isnan(), torch.nan)  # -0 is 0; one NaN stands for all
+    scores = (scores + 0.0).masked_fill(scores.isnan(), torch.nan)  # -0 becomes 0, and every NaN the same one
     pattern = scores.view(kind)
-    # The bits of a negative float run backwards.
+    # Among negative floats the bits sort in reverse: flip them, except for the sign.
     return (pattern ^ ((pattern >> (bits - 1)) & torch.iinfo(kind).max)).long(), bits

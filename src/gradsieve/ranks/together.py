@@ -1,4 +1,4 @@
-"""What ranks tell each other in words, and how they go on or stop together. All of it travels as JSON."""
+"""JSON values exchanged between ranks, and how ranks go on or stop together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def from_first(value: T) -> T:
 
 
 def agreed(action: Callable[[], T]) -> T:
-    """``action()`` on every rank. Where it fails on any, the first rank raises that error, and the others stop too."""
+    """``action()`` on every rank. If it fails on any, the first rank raises that error, and the others stop too."""
     if world_size() == 1:
         return action()
     result, failure = None, None
@@ -49,7 +49,7 @@ def agreed(action: Callable[[], T]) -> T:
 
 
 def require_alike(what: str, value: Mapping[str, Any]) -> None:
-    """Refuse ranks that do not all have the same values, and say where the first of them differs."""
+    """Raise unless all ranks have the same values, and say where the first other one differs."""
     everyone = gather_json(dict(value))
     for number, other in enumerate(everyone):
         if other != everyone[0]:
@@ -58,7 +58,7 @@ def require_alike(what: str, value: Mapping[str, Any]) -> None:
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Where two mappings differ, in words; of settings within a setting, that have the same names, where those do."""
+    """Where two mappings differ, in words; inner mappings with the same keys are compared entry by entry."""
 
     def in_words(name: str) -> str:
         there, here = theirs.get(name), ours.get(name)

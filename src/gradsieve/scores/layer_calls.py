@@ -1,9 +1,9 @@
 """Which layers a forward pass called, and whether they account for the whole gradient.
 
-Forward hooks note each call's input and where the gradient at its output will pass. A wrong
-answer without a word would be the worst outcome, so nothing is taken on trust: the graph shows
-whether a parameter reaches the losses by any other way, and a batch of another size shows
-whether the first dimension of a layer's input is really the rows.
+Forward hooks record each call's input, and the edge of the graph that the gradient at its output
+passes. A silent wrong answer would be the worst outcome, so two things are checked: in the graph,
+whether a parameter reaches the losses in any other way; and by a batch of another size, whether
+the first dimension of a layer's input is really the rows.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class LayerCall(NamedTuple):
 
     layer: nn.Module
     activations: Tensor  # the input, cut from the graph: (N, ...)
-    version: int  # of the input when the layer read it
-    sources: list[Node]  # where the graph goes on behind the input
-    output: GradientEdge  # where the gradient at the output passes
+    version: int  # of the input when the layer read it: it changes when the input does
+    sources: list[Node]  # the nodes of the graph that made the inputs
+    output: GradientEdge  # the edge that the gradient at the output passes
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def recorded_calls(network: nn.Module) -> Iterator[list[LayerCall]]:
         calls.append(LayerCall(layer, activations, activations._version, sources, get_gradient_edge(output)))
         return output
 
-    # First in line, before a hook of the user's that changes the output.
+    # Before any hook of the user's, which may change the output.
     handles = [
         layer.register_forward_hook(record, prepend=True, with_kwargs=True)
         for layer in network.modules()
@@ -64,10 +64,10 @@ def recorded_calls(network: nn.Module) -> Iterator[list[LayerCall]]:
 
 
 def used_outside(losses: Tensor, doors: Mapping[Node, Sequence[Node]], parameters: Mapping[str, Tensor]) -> list[str]:
-    """The names of the ``parameters`` that reach ``losses`` by a way around the ``doors``.
+    """The names of the ``parameters`` that reach ``losses`` by a path around the ``doors``.
 
-    With the recorded calls for doors: a functional use of a layer's weight, a parameter of a module's own,
-    attention, recurrence. A door names the nodes at which the graph goes on behind it.
+    A door is a node of the graph with the nodes at which the search goes on behind it. With the recorded calls as
+    doors, this finds a functional use of a layer's weight, a parameter of a custom module, attention and recurrence.
     """
     names = {id(parameter): name for name, parameter in parameters.items()}
     found: list[str] = []
@@ -96,8 +96,8 @@ _ROWS_FIRST: WeakSet[nn.Module] = WeakSet()
 def not_by_rows(network: nn.Module, inputs: Tensor, calls: Iterable[LayerCall]) -> set[nn.Module]:
     """The called layers whose input does not hold one entry per row in its first dimension.
 
-    A position table called with 64 positions has 64 entries whatever the batch, and looks right
-    when the batch has 64 rows. So a layer seen for the first time is watched once more.
+    A table of position embeddings called with 64 positions has 64 entries whatever the batch, and
+    looks right if the batch has 64 rows. So a layer seen for the first time is checked by a second pass.
     """
     wrong = {call.layer for call in calls if call.activations.shape[:1] != inputs.shape[:1]}
     if not wrong and any(call.layer not in _ROWS_FIRST for call in calls):
@@ -106,9 +106,9 @@ def not_by_rows(network: nn.Module, inputs: Tensor, calls: Iterable[LayerCall]) 
 
 
 def watch_rows(network: nn.Module, inputs: Tensor) -> None:
-    """Find out which layers are called with the rows first, in a pass over another number of rows than the batch's.
+    """Find the layers whose input has the rows first, by a pass over another number of rows than the batch has.
 
-    It leaves buffers and random streams as they were.
+    It leaves buffers and random states as they were.
     """
     few = 3 if len(inputs) == 2 else 2
     rows = inputs[torch.arange(few, device=inputs.device) % len(inputs)]
@@ -120,14 +120,14 @@ def watch_rows(network: nn.Module, inputs: Tensor) -> None:
     _ROWS_FIRST.update({call.layer for call in calls} - wrong)
 
 
-# Layers that take, for the time being, parameters with a value for each row. Nobody does in torch itself.
+# Types of layers that now take parameters with a value for each row: none in torch, some while `Lowered` is active.
 ROW_LAYERS: ContextVar[tuple[type[nn.Module], ...]] = ContextVar("row layers", default=())
 
 
 @contextmanager
 def parameters_by_row(network: nn.Module, inputs: Tensor) -> Iterator[dict[str, Tensor]]:
-    """Give each row its own copy, (N, *shape), of the parameters of layers that take such: their gradients are the
-    rows' shares. The copies, by name; one value stands in memory for all of them."""
+    """Give each row its own copy, (N, *shape), of the parameters of ``ROW_LAYERS``: the gradient of a copy is the row's
+    share. Yields the copies by name; as expanded views, they take no memory."""
     owners = {name: module for name, module in network.named_modules() if type(module) in ROW_LAYERS.get()}
     if any(module not in _ROWS_FIRST for module in owners.values()):
         watch_rows(network, inputs)

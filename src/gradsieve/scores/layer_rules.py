@@ -6,7 +6,7 @@ BatchNorm networks too, where another row's loss can reach this row's activation
 still add up to the batch gradient. Where no layer mixes rows a share is the row's own gradient.
 
 Linear layers and convolutions are the same sum of outer products, so their rules only say which
-two factors to multiply. Some norms are cheaper to have without the share: then a rule knows both.
+two factors to multiply. Some norms are cheaper without the share: such a rule has a way to each.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from gradsieve.scores.outer_products import (
     windows,
 )
 
-# (layer, its input, the gradient at its output) -> something of each row
+# (layer, its input, the gradient at its output) -> the rows' shares, or their sum
 OfRows = Callable[[Any, Tensor, Tensor], Tensor]
 # The same -> (N, groups, positions, outputs), (N, groups, positions, inputs)
 Factors = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Measured(NamedTuple):
-    """The squared norms of the rows' shares, and the shares where they came by on the way and are wanted."""
+    """The squared norms of the rows' shares, and the shares if they are wanted and were computed on the way."""
 
     squared_norm: Tensor  # (N,)
     shares: Tensor | None = None  # (N, *parameter.shape), in the precision of the pass
 
 
-# The same, and whether the shares are wanted
+# The same arguments, and whether the shares are wanted too
 Measure = Callable[[Any, Tensor, Tensor, bool], Measured]
 
 
@@ -63,7 +63,7 @@ class Rule(NamedTuple):
     share: OfRows  # -> (N, *parameter.shape)
     measure: Measure  # the norms of the shares
     total: OfRows  # the sum of the shares -> parameter.shape
-    has_shortcut: bool  # whether a norm can be had without the share
+    has_shortcut: bool  # whether the norm can be computed without the share
 
 
 RULES: dict[type[nn.Module], dict[str, Rule]] = {}
@@ -119,7 +119,7 @@ def as_weights(layer: Any, products: Tensor) -> Tensor:  # (N, outputs, kernel x
 
 
 def measure_convolution(layer: Any, activations: Tensor, gradient: Tensor, hold: bool) -> Measured | None:
-    """The norms of a convolution that slides pixel by pixel, where a way is cheaper than products of windows."""
+    """The norms of a convolution with stride 1, if there is a cheaper way than products of windows; None if not."""
     activations = activations.to(gradient.dtype)
     kernel = kernel_for(layer, activations, gradient)
     if kernel is not None and kernel.stores and hold:
@@ -131,7 +131,7 @@ def measure_convolution(layer: Any, activations: Tensor, gradient: Tensor, hold:
         between_pixels = 2 * prod(activations.shape[2:]) ** 2 * gradient.element_size()
         return Measured(in_pieces(partial(pixel_gram_squared_norm, layer), between_pixels, activations, gradient))
     positions, inputs = prod(gradient.shape[2:]), prod(layer.weight.shape[1:])
-    # On a CPU windows of a few rows stay in the cache, and are as cheap.
+    # On a CPU the windows of a few rows stay in the cache, and cost no more.
     if (
         not isinstance(layer, nn.Conv2d)
         or not gradient.is_cuda
@@ -140,7 +140,7 @@ def measure_convolution(layer: Any, activations: Tensor, gradient: Tensor, hold:
         return None
     build = products_of_windows if layer.weight[0].numel() <= FEW_VALUES else products_by_line
     products = build(layer, activations, gradient)
-    small = layer.weight.numel() <= activations[0].numel() + gradient[0].numel()  # than what they are made of
+    small = layer.weight.numel() <= activations[0].numel() + gradient[0].numel()  # no larger than the two factors
     return Measured(sum_of_squares(wide(products)), as_weights(layer, products) if hold and small else None)
 
 
@@ -198,7 +198,7 @@ def conv_total(layer: nn.Conv2d | nn.ConvTranspose2d, activations: Tensor, gradi
 
 
 def suggested_layout(values: Tensor) -> torch.memory_format:
-    """Channels last where ``values`` are laid out so."""
+    """Channels last if ``values`` are laid out so."""
     is_last = values.dim() == 4 and values.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if is_last else torch.contiguous_format
 
@@ -231,11 +231,11 @@ def conv_transpose_weight(layer: nn.ConvTranspose2d, activations: Tensor, gradie
 
 
 def embedding_factors(layer: nn.Embedding, ids: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Token ids (N, T) and the output gradient (N, T, D) as far as it counts."""
+    """Token ids (N, T) and the output gradient (N, T, D), 0 at padding and scaled as the layer's options say."""
     ids, gradient = ids.reshape(len(ids), -1), wide(gradient).reshape(len(ids), -1, layer.embedding_dim)
     if layer.padding_idx is not None:
         gradient = gradient * (ids != layer.padding_idx).unsqueeze(2)
-    if layer.scale_grad_by_freq:  # torch divides by how often the token stands in the batch
+    if layer.scale_grad_by_freq:  # torch divides by how often the token occurs in the batch
         counts = gradient.new_zeros(layer.num_embeddings)
         counts.index_add_(0, ids.flatten(), gradient.new_ones(ids.numel()))
         gradient = gradient / counts[ids].unsqueeze(2)
@@ -303,7 +303,7 @@ def layer_norm_weight(layer: nn.LayerNorm, activations: Tensor, gradient: Tensor
 
 @rule("weight", nn.RMSNorm)
 def rms_norm_weight(layer: nn.RMSNorm, activations: Tensor, gradient: Tensor) -> Tensor:
-    # Not widened before: without an eps of its own, the layer takes that of the input's precision.
+    # Not widened first: if the layer has no eps, torch takes the one of the input's precision.
     normalised = F.rms_norm(activations, layer.normalized_shape, eps=layer.eps)
     return sum_over_middle(wide(gradient) * normalised, layer.normalized_shape)
 

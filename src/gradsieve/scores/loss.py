@@ -1,4 +1,4 @@
-"""The loss of each row, whatever the criterion's own habit of averaging."""
+"""The loss of each row, however the criterion itself averages."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ MODULES: dict[type[nn.Module], tuple[Criterion, tuple[str, ...]]] = {
     nn.SmoothL1Loss: (F.smooth_l1_loss, ("beta",)),
 }
 LABEL_LOSSES = (F.cross_entropy, F.nll_loss)  # these leave out elements labelled -100 unless told another number
-# These compare outputs and targets element by element; torch would broadcast other shapes without a word.
+# These compare outputs and targets element by element; torch would silently broadcast other shapes.
 BINARY = (F.binary_cross_entropy_with_logits, F.binary_cross_entropy)
 ELEMENTWISE = (F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, *BINARY)
 
 
 def check_criterion(criterion: Criterion) -> None:
-    """A loss, and not a class of losses."""
+    """Raise unless the criterion is a loss of two arguments, and not a class."""
     if not callable(criterion) or isinstance(criterion, type):
         hint = " Make one: it is a class." if isinstance(criterion, type) else ""
         raise InputError(
@@ -80,7 +80,7 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
 
 
 def as_scores(losses: Tensor) -> Tensor:
-    """Losses as rows are ranked by them: one that falls without end is as broken as NaN, not the smallest of all."""
+    """Losses as scores: minus infinity becomes NaN, since such a row is broken and must not come first."""
     return losses.nan_to_num(nan=torch.nan, posinf=torch.inf, neginf=torch.nan)
 
 
@@ -90,7 +90,7 @@ def widened(values: Tensor) -> Tensor:
 
 
 def widened_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a loss whose outputs are ``widened``: torch wants the weights of classes in their precision."""
+    """The options of a loss whose outputs are ``widened``: torch wants class weights in the same precision."""
     return {name: widened(value) if isinstance(value, Tensor) else value for name, value in options.items()}
 
 
@@ -136,7 +136,7 @@ def labelled(function: Criterion, targets: Tensor, options: dict[str, Any]) -> T
 
 
 def that_count(losses: Tensor, counted: Tensor) -> Tensor:
-    """Which of a criterion's values, (N, ...), are of labels that are ``counted``: one for each label, or of a row."""
+    """Which of a criterion's values (N, ...) belong to ``counted`` labels: a value per label, or any number per row."""
     if losses.shape == counted.shape:
         return counted
     rows = counted.flatten(1).any(1) if counted.dim() > 1 else counted
@@ -161,7 +161,7 @@ def check_rows(function: Criterion, outputs: Tensor, targets: Tensor) -> None:
 
 
 def check_labels(outputs: Tensor, targets: Tensor) -> None:
-    """What cross-entropy takes: logits (N, C, ...) with classes (N, ...), or with probabilities of their shape."""
+    """Raise unless these are logits (N, C, ...) with classes (N, ...) or with probabilities of the logits' shape."""
     classes = outputs.shape[:1] + outputs.shape[2:]
     wanted = outputs.shape if targets.is_floating_point() else classes
     if outputs.dim() < 2 or targets.shape != wanted or (targets.dtype != torch.int64 and wanted is classes):
@@ -201,12 +201,12 @@ def per_element(function: Criterion) -> Criterion:
 
 
 def takes_reduction(function: Criterion) -> bool:
-    """Whether a function has an argument ``reduction``."""
+    """Whether a function has an argument ``reduction``; cached."""
     return "reduction" in signature(function)
 
 
 def arguments(function: Criterion) -> list[str]:
-    """What a function must be given, in the order of its arguments; none where it does not tell."""
+    """The names of a function's required arguments, in order; none if it has no signature."""
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [each.name for each in signature(function).values() if each.kind in places and each.default is each.empty]
 
@@ -214,17 +214,17 @@ def arguments(function: Criterion) -> list[str]:
 def signature(function: Criterion) -> Mapping[str, inspect.Parameter]:
     try:
         return _signatures[function]
-    except (KeyError, TypeError):  # not seen yet, or not to be remembered
+    except (KeyError, TypeError):  # not seen yet, or cannot be a key
         pass
     asked = function.forward if isinstance(function, nn.Module) else function  # a module's own call takes anything
     try:
         answer = inspect.signature(asked).parameters
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         answer = {}
     with suppress(TypeError):
         _signatures[function] = answer
     return answer
 
 
-# Asking for a signature takes as long as the loss of a thousand rows. Weak: a criterion may hold on to much.
+# A cache: inspecting a signature takes as long as the loss of a thousand rows. Weak: a criterion may hold large data.
 _signatures: WeakKeyDictionary[Criterion, Mapping[str, inspect.Parameter]] = WeakKeyDictionary()

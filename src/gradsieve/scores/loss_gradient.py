@@ -29,15 +29,15 @@ from gradsieve.scores.loss import (
 )
 from gradsieve.tracing import is_traced
 
-FEW_CLASSES = 32  # below it torch's softmax over classes side by side takes its slow way on a CPU
+FEW_CLASSES = 32  # with fewer, torch's softmax on a CPU is slow over the last dimension: classes go to the first
 
 
 def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """||d loss_i / d output_i|| for each row, (N,), over all of the row's outputs.
 
-    Of log-probabilities (``nn.NLLLoss``, ``nn.KLDivLoss``) at the logits that they come from. Where a row has labels
-    at many positions, of which some may be ignored, it is the root mean square of theirs: the norm of a mean over few
-    of them is larger, and would tell how few they are.
+    For log-probabilities (``nn.NLLLoss``, ``nn.KLDivLoss``), it is the gradient at their logits. For a row with labels
+    at many positions, of which some may be ignored, it is the root mean square of the positions' norms: the norm of a
+    mean gradient would be larger, the fewer positions have a label.
     """
     criterion = of_logits(criterion)
     norms = norm_of_rows(loss_gradient(criterion, outputs, targets))
@@ -47,12 +47,11 @@ def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -
 
 
 def of_logits(criterion: Criterion) -> Criterion:
-    """A criterion as one of logits.
+    """A criterion of log-probabilities as one of logits; any other as it is.
 
-    The gradient of NLL at log-probabilities is -1 at the given class for every row, and tells none from another; that
-    of the Kullback-Leibler divergence is minus the target. But log-probabilities are logits, too, whose log_softmax is
-    themselves: their cross-entropy is the same loss, up to what the target alone decides, with the gradient at the
-    logits.
+    At log-probabilities, the gradient of NLL is -1 at the given class of every row, and cannot rank rows; that of the
+    Kullback-Leibler divergence is minus the target. But log-probabilities are also logits, which log_softmax leaves as
+    they are. Their cross-entropy is the same loss, up to a constant of the target, and has the gradient at the logits.
     """
     function, options = unpack(criterion)
     if function is F.nll_loss:
@@ -63,19 +62,18 @@ def of_logits(criterion: Criterion) -> Criterion:
 
 
 def is_divergence(function: Criterion) -> bool:
-    """Whether it is the Kullback-Leibler divergence, whose outputs are log-probabilities and whose targets are too,
-    or probabilities."""
+    """Whether it is the Kullback-Leibler divergence: outputs are log-probabilities, targets probabilities or logs."""
     return function is F.kl_div or type(function) is nn.KLDivLoss
 
 
 def divergence(outputs: Tensor, targets: Tensor, is_log: bool) -> Tensor:
-    """The Kullback-Leibler divergence of probabilities (N, C, ...) from logits, but for a constant of each row."""
+    """The Kullback-Leibler divergence of probabilities (N, C, ...) from logits, up to a constant of each row."""
     return F.cross_entropy(outputs, targets.exp() if is_log else targets, reduction="none") / outputs.shape[1]
 
 
 def norm_of_rows(gradient: Tensor) -> Tensor:
     flat = gradient if gradient.dim() == 2 else gradient.unsqueeze(1).flatten(1)
-    return flat.square().sum(1).sqrt()  # in any layout, where vector_norm is slow in some
+    return flat.square().sum(1).sqrt()  # vector_norm is slow for some memory layouts
 
 
 def loss_gradient(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -108,20 +106,20 @@ def losses_and_gradient(criterion: Criterion, outputs: Tensor, targets: Tensor) 
 
 
 def has_closed_mean(criterion: Criterion, outputs: Tensor, targets: Tensor) -> bool:
-    """Whether losses and gradients are closed forms, and a mean over rows is the mean of their losses."""
+    """Whether losses and gradients have closed forms, and the criterion's mean is the plain mean over rows."""
     function, options = unpack(criterion)
     is_mean = function is not F.cross_entropy or is_plain(options, outputs, targets)
     return is_mean and closed_form(function, options) is not None
 
 
 def is_plain(options: dict[str, Any], outputs: Tensor, targets: Tensor) -> bool:
-    """Whether cross-entropy is that of one class for each row of logits, all classes alike."""
+    """Whether cross-entropy is the plain one: logits (N, C), a class for each row, no class weights, no smoothing."""
     weighs = options.get("weight") is not None or options.get("label_smoothing")
     return not weighs and outputs.dim() == 2 and not targets.is_floating_point()
 
 
 def closed_form(function: Criterion, options: dict[str, Any]) -> Callable[..., Tensor] | None:
-    """The form of the table, where it knows all the options."""
+    """The closed form of a loss's gradient; None if the table has none, or none that takes these options."""
     form = next((form for known, form in CLOSED_FORMS.items() if known is function), None)
     return form if form is not None and options.keys() <= (form.__kwdefaults__ or {}).keys() else None
 
@@ -129,8 +127,8 @@ def closed_form(function: Criterion, options: dict[str, Any]) -> Callable[..., T
 def ranks_as_loss(criterion: Criterion) -> bool:
     """Whether rows of equal score have equal losses, so that the loss has no tie to break.
 
-    True of plain squared error, 2 sqrt(loss / elements). With two classes and under BCE the score grows with the
-    loss too, but in floats it reaches its bound while the loss goes on.
+    True for plain squared error, whose score is 2 sqrt(loss / elements). With two classes and for BCE the score grows
+    with the loss too, but in floats it reaches its bound while the loss still grows.
     """
     function, options = unpack(criterion)
     return function is F.mse_loss and not options
@@ -147,7 +145,7 @@ def by_autograd(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tenso
         outputs = outputs.detach().requires_grad_()
         losses = row_losses(criterion, outputs, targets)
         (gradient,) = torch.autograd.grad(losses.sum(), outputs)
-    # The derivative is 0 of abs at NaN, and of a clamp whose logarithm is infinite: a broken row would be the first.
+    # A row without a finite loss can have a gradient of 0 (abs at NaN, a clamped logarithm), and would be kept first.
     return gradient.masked_fill(~losses.isfinite().view(-1, *[1] * (gradient.dim() - 1)), torch.nan)
 
 
@@ -186,7 +184,7 @@ def of_classes(outputs: Tensor, classes: Tensor, counted: Tensor) -> tuple[Tenso
     number = torch.arange(outputs.shape[1], device=outputs.device)
     given, number = classes.where(counted, 0).unsqueeze(dim), number.unsqueeze(1 - dim)
     own = logs.gather(dim, given)
-    # Of the given class, p - 1 without the rounding of p.
+    # At the given class the gradient is p - 1, which expm1 computes without cancellation.
     gradient = torch.where(number == given, own.expm1(), logs.exp()) * counted.unsqueeze(dim)
     return -own.squeeze(dim).where(counted, 0.0), gradient if dim else gradient.t()
 
@@ -197,12 +195,12 @@ def binary_cross_entropy(
     """sigmoid - target, weighted as asked."""
     wanted = targets if pos_weight is None else targets * pos_weight
     gradient = outputs.sigmoid() * (wanted + 1 - targets) - wanted
-    gradient = gradient.where(outputs.isfinite(), torch.nan)  # as the loss is there: sigmoid(infinity) is 1
+    gradient = gradient.where(outputs.isfinite(), torch.nan)  # like the loss there: sigmoid(infinity) would be 1
     return (gradient if weight is None else gradient * weight) / elements(outputs)
 
 
 def difference(outputs: Tensor, targets: Tensor) -> Tensor:
-    """What is said minus what is given, which may be yes or no."""
+    """outputs - targets, where targets may be booleans."""
     return outputs - (targets.to(outputs.dtype) if targets.dtype == torch.bool else targets)
 
 
@@ -212,7 +210,7 @@ def squared(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
-    """sign(output - target): the same for all rows, so ties decide (``keep_smallest(..., ties=)``)."""
+    """sign(output - target): of the same size for all rows, so ties decide (``keep_smallest(..., ties=)``)."""
     off = difference(outputs, targets)
     return off.sign().where(~off.isnan(), off) / elements(outputs)  # sign(NaN) is 0
 

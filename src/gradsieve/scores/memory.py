@@ -1,7 +1,7 @@
-"""Whether the memory is there, asked before it is taken.
+"""Checks that there is enough memory, before it is taken.
 
-A gradient for each row is the batch times the size of the gradient: a batch of 512 turns a
-10-million-parameter network into 20 GB. Better to hear that in a sentence at the start of a run.
+A gradient for each row takes rows times parameters: with 512 rows, a network of 10 million
+parameters needs 20 GB. An error at the start of a run is better than running out of memory later.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gradsieve.errors import InputError
 
 
 def row_gradient_bytes(network: nn.Module, rows: int) -> int:
-    """Bytes of the gradients of ``rows`` rows, in the single precision that they are at least held in.
+    """Bytes of the gradients of ``rows`` rows for the largest parameter, in single precision at least.
 
-    Of the largest parameter: ``RowPass.by_parameter`` hands them out one at a time.
+    Only one parameter's are held at a time, because ``RowPass.by_parameter`` builds them one by one.
     """
     sizes = [p.numel() * max(4, p.element_size()) for p in network.parameters() if p.requires_grad]
     return rows * max(sizes, default=0)
@@ -34,13 +34,13 @@ def available_bytes(device: torch.device) -> int:
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         if "MemAvailable" in fields:
             return int(fields["MemAvailable"].split()[0]) * 1024
-    # Elsewhere the free memory may not be told (macOS); then the whole of it is the bound.
+    # Elsewhere the system may not report free memory (macOS): then all of its memory is the bound.
     pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
     return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def require_memory(what: str, bytes_needed: int, device: torch.device | str) -> None:
-    """Refuse ``what`` in one sentence where ``device`` cannot hold the ``bytes_needed``."""
+    """Raise if ``device`` cannot hold the ``bytes_needed`` for ``what``."""
     device = torch.device(device)
     available = available_bytes(device)
     if bytes_needed > available:

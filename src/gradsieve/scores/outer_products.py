@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from gradsieve.kernels.choice import takes_kernel
 from gradsieve.tracing import is_traced
 
-# Windows repeat each pixel for every tap of the kernel, so they are laid out for some rows at a time. On
-# a CPU pieces that stay in the cache are also several times as fast as one that has to be fetched anew.
+# The most bytes of windows at a time: they repeat each pixel for every tap of the kernel, so a whole batch may not fit
+# into memory. On a CPU, pieces that fit into the cache are also several times as fast.
 WINDOW_BYTES = {"cpu": 2**23, "cuda": 2**30}
-FEW_VALUES = 64  # of a window: the first layer of a network on images
-SHIFT_COST = 16  # multiplications that one addition of a shifted Gram matrix is worth: it is bound by memory
+FEW_VALUES = 64  # windows of at most so many values, as in a first layer on images, are laid out whole on a GPU
+SHIFT_COST = 16  # multiplications in the time of one addition to a Gram matrix, which is bound by memory
 
 
 def wide(values: Tensor) -> Tensor:
@@ -32,18 +32,19 @@ def wide(values: Tensor) -> Tensor:
 
 
 def sum_of_squares(share: Tensor) -> Tensor:  # (N, ...) -> (N,)
-    return (share.flatten(1) if share.dim() > 1 else share.unsqueeze(1)).square().sum(1)  # for no rows, too
+    return (share.flatten(1) if share.dim() > 1 else share.unsqueeze(1)).square().sum(1)  # works without rows, too
 
 
 def sum_of_rows(shares: Tensor, rows: Tensor) -> Tensor:  # (N, ...), (K,) -> (...)
     """The sum of some rows, in single precision at least."""
-    channels_last = shares.movedim(2, -1) if shares.dim() > 3 else shares  # as a convolution's products lie in memory
+    channels_last = shares.movedim(2, -1) if shares.dim() > 3 else shares  # a convolution's memory layout
     if takes_kernel(channels_last):
         from gradsieve.kernels.ops import kept_sum
 
         total = kept_sum(channels_last.flatten(1), rows).view(channels_last.shape[1:])
     elif is_traced(shares) and shares.is_cuda and shares.dtype == torch.bfloat16 and shares.dim() > 3:
-        # As a product, rounded like every weight gradient: a compiler that sums them beside small ones suits those.
+        # As a matrix product, rounded like every weight gradient. A compiler would fuse a plain sum with those of small
+        # parameters, in a kernel that suits only these.
         picked = channels_last[rows].flatten(1)
         total = wide(picked.new_ones(1, len(rows)) @ picked).view(channels_last.shape[1:])
     else:
@@ -80,7 +81,7 @@ def product_squared_norm(left: Tensor, right: Tensor) -> Tensor:
 
 
 def pixel_gram_is_cheapest(layer: nn.Module, activations: Tensor, gradient: Tensor) -> bool:
-    """Whether a convolution's norm is had best from products of pixels, which every tap of the kernel shares."""
+    """Whether a convolution's norm is cheapest from products of pixels, which all taps of the kernel share."""
     if not slides_one_by_one(layer):
         return False
     taps, inputs, outputs = prod(layer.kernel_size), layer.in_channels, layer.out_channels
@@ -91,7 +92,7 @@ def pixel_gram_is_cheapest(layer: nn.Module, activations: Tensor, gradient: Tens
 
 
 def slides_one_by_one(layer: nn.Module) -> TypeGuard[nn.Conv1d | nn.Conv2d | nn.Conv3d]:
-    """A convolution whose kernel moves pixel by pixel over a map with zeros around it."""
+    """Whether it is a convolution with stride 1 and zero padding, without dilation and groups."""
     return (
         isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
         and {*layer.stride, *layer.dilation, layer.groups} == {1}
@@ -102,8 +103,8 @@ def slides_one_by_one(layer: nn.Module) -> TypeGuard[nn.Conv1d | nn.Conv2d | nn.
 def pixel_gram_squared_norm(layer: nn.Conv2d, activations: Tensor, gradient: Tensor) -> Tensor:
     """The squared norm of a convolution's product over windows, without windows: (N,).
 
-    Two windows' product is the sum over the taps of two pixels' product, so the Gram matrix of the windows is the
-    sum of the shifted Gram matrices of the pixels.
+    The inner product of two windows is the sum over the taps of the inner products of two pixels, so the Gram matrix
+    of the windows is the sum of the shifted Gram matrices of the pixels.
     """
     size, positions = activations.shape[2:], gradient.shape[2:]
     pixels, gradients = (values.flatten(2).mT for values in (activations.to(gradient.dtype), gradient))
@@ -120,7 +121,7 @@ def pixel_gram_squared_norm(layer: nn.Conv2d, activations: Tensor, gradient: Ten
 
 
 def window_bytes(layer: nn.Module, activations: Tensor, gradient: Tensor) -> int:
-    """What a row's windows take."""
+    """The bytes of one row's windows."""
     pixels = max(activations[0].numel(), gradient[0].numel())
     return pixels * prod(getattr(layer, "kernel_size", ())) * gradient.element_size()
 
@@ -128,7 +129,7 @@ def window_bytes(layer: nn.Module, activations: Tensor, gradient: Tensor) -> int
 def products_of_windows(layer: nn.Conv2d, activations: Tensor, gradient: Tensor) -> Tensor:
     """A convolution's product over windows, (N, outputs, kernel x inputs), for windows of few values.
 
-    They are filled up with zeros to whole loads, without which the product takes a slow way on a GPU.
+    Zeros fill each window up to a multiple of 8 values: otherwise the product takes a slow path on a GPU.
     """
     padded = F.pad(activations.to(gradient.dtype), layer._reversed_padding_repeated_twice)
     right = windows(layer, padded, gradient.shape[2:]).squeeze(1)
@@ -166,7 +167,7 @@ def by_group(layer: nn.Conv2d | nn.ConvTranspose2d, values: Tensor) -> Tensor:
 
 def windows(layer: nn.Conv2d | nn.ConvTranspose2d, padded: Tensor, positions: Sequence[int]) -> Tensor:
     """What the kernel sees at each position: (N, groups, positions, kernel x channels)."""
-    last = padded.movedim(1, -1).contiguous()  # channels last: they are copied in runs
+    last = padded.movedim(1, -1).contiguous()  # channels last, so that a pixel's values are copied together
     row, *pixel, _ = last.stride()
     moves = [step * stride for step, stride in zip(pixel, layer.stride, strict=True)]
     taps = [step * dilation for step, dilation in zip(pixel, layer.dilation, strict=True)]

@@ -1,4 +1,4 @@
-"""What a network gives must be one tensor: a loss for each row is taken of it. What it gives instead, in words."""
+"""A network must return one tensor, from which each row's loss is computed. Errors describe what it returns instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_tensor(outputs: Any) -> Tensor:
 
 
 def described(value: Any) -> str:
-    """A value and, where there are tensors in it, its parts."""
+    """A value in words; its parts too, if there are tensors among them."""
     entries = parts(value)
     listed = [f"{way} {kind(part)}" for way, part in entries[:NAMED]]
     if len(entries) > NAMED:
@@ -34,13 +34,13 @@ def described(value: Any) -> str:
 
 
 def such_as(name: str, value: Any) -> str:
-    """How to get at the first part that can be outputs."""
+    """The words ", such as outputs.logits": how to get at the first part that can be the outputs."""
     ways = [way for way, part in parts(value) if isinstance(part, Tensor) and part.dim()]
     return f", such as {name}{ways[0]}" if ways else ""
 
 
 def parts(value: Any) -> list[tuple[str, Any]]:
-    """What lies in a value, and how to get there."""
+    """The parts of a value, each with the expression that leads to it, such as ['logits'] or .logits."""
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", part) for key, part in value.items()]
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):

@@ -1,10 +1,10 @@
-"""A pass that scores a batch, and a second one over some of its rows that takes the layers' products from the first.
+"""A pass that scores a batch, and a second one over the kept rows that reuses the layers' outputs from the first.
 
-Where rows do not meet, nothing is random and train form is eval form, the first pass has found what the second would
-find for each kept row. So the second multiplies nothing: it picks the kept rows out of what the linear layers and
-convolutions gave before, and builds the graph for the backward on the way. That saves a forward over the kept rows, a
-sixth of a step or so. It covers a chain of layers up to the first of another kind (dropout, BatchNorm, a module of
-one's own); from there on the second pass is an ordinary one::
+If a layer does not mix rows, is not random and does the same in train and eval form, the first pass already has its
+output for each kept row. So the second pass multiplies nothing: it picks the kept rows' outputs of the linear layers
+and convolutions, and builds the graph for the backward pass on the way. That saves a forward pass over the kept rows,
+about a sixth of a step. It covers a chain of layers up to the first of another kind (dropout, BatchNorm, a custom
+module); from there on the second pass is an ordinary one::
 
     first = first_pass(network, inputs, "eval")
     rows = keep_smallest(loss_gradient_norm(criterion, first.outputs, targets), drop_rate)
@@ -26,7 +26,7 @@ from gradsieve.scores.outputs import one_tensor
 from gradsieve.tracing import compares_pairs, is_traced
 
 CONVOLUTIONS: dict[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}  # with their spatial dimensions
-# Layers that treat each row alone and alike in either form. Exact types: a subclass may do anything.
+# Layers that compute each row alone, and the same in train and eval form. Exact types: a subclass may do anything.
 ROW_BY_ROW = (
     *(nn.Identity, nn.GroupNorm),
     *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Softplus),
@@ -37,13 +37,13 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 @dataclass(frozen=True)
 class FirstPass:
-    """What a pass over a whole batch, without a graph, leaves to the next."""
+    """A pass over a whole batch without a graph, and what the second pass reuses of it."""
 
     inputs: Tensor
     outputs: Tensor
-    known: Sequence[nn.Module]  # layers whose products are below
-    rest: Sequence[nn.Module]  # the layers behind them
-    products: Sequence[Tensor]  # (N, ...) each, of the linear layers and convolutions among the known
+    known: Sequence[nn.Module]  # the first layers, whose outputs are reused
+    rest: Sequence[nn.Module]  # the layers after them
+    products: Sequence[Tensor]  # (N, ...) each: the outputs of the linear layers and convolutions among ``known``
 
     def again(self, rows: Tensor) -> Tensor:
         """The outputs of some rows, in the form that the network is in now, with the graph of those rows alone."""
@@ -63,7 +63,7 @@ def first_pass(network: nn.Module, inputs: Tensor, form: Scoring) -> FirstPass:
     """Run a batch without a graph, in eval or train form, and leave no trace in the network."""
     layers, known, products, values = chain(network), 0, [], inputs
     with torch.no_grad():
-        # On a GPU the launches of so many small steps cost more than the products, and a compiler finds its own way.
+        # On a CPU alone: on a GPU the launches of the small copies cost more than the products that they save.
         if inputs.device.type == "cpu" and not is_traced(inputs) and not torch.is_autocast_enabled("cpu"):
             while known < len(layers) and is_known(layers[known], values):
                 values = layers[known](values)
@@ -71,7 +71,7 @@ def first_pass(network: nn.Module, inputs: Tensor, form: Scoring) -> FirstPass:
                     products.append(values)
                 known += 1
         if products and known < len(layers) and is_part_of(values, products[-1]):
-            values = values.clone()  # the next layer may write to it, and the product is needed once more
+            values = values.clone()  # the next layer may write to it, and the second pass needs the product
         with scoring_form(network, form) if known < len(layers) else nullcontext():
             for layer in layers[known:]:
                 values = layer(values)
@@ -110,9 +110,9 @@ class Recalled(torch.autograd.Function):
 
 
 def take(values: Tensor, rows: Tensor) -> Tensor:
-    """``values[rows]``, without a copy when ascending ``rows`` are all there are.
+    """``values[rows]`` for ascending rows, without a copy if these are all rows.
 
-    ``index_select`` copies whole rows, in a fraction of the time, but forgets the layout channels_last.
+    ``index_select`` takes a fraction of the time, since it copies whole rows, but loses the layout channels_last.
     """
     if len(rows) == len(values):
         return values
@@ -122,8 +122,8 @@ def take(values: Tensor, rows: Tensor) -> Tensor:
 
 
 class Taken(torch.autograd.Function):
-    """``values[rows]`` for ascending rows, each once: its backward looks every row up, where the usual one adds to
-    rows in an order that must be made sure of, for which no compiler has a kernel."""
+    """``values[rows]`` for ascending, distinct rows. Its backward is a lookup for each row, which a compiler can fuse;
+    the usual backward adds to rows in a fixed order, which it cannot."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, rows: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class Taken(torch.autograd.Function):
 
 
 class Shielded(torch.autograd.Function):
-    """``values`` as they are, of which only some rows get a gradient: that of a broken row would be NaN times 0."""
+    """The identity, but only the kept rows get a gradient: that of a broken row would be NaN, as 0 times NaN."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, is_kept: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def chain(module: nn.Module) -> list[nn.Module]:
 
 
 def is_known(layer: Any, values: Tensor) -> bool:
-    """Whether a layer treats each row of ``values`` alone, alike in either form, without chance or writing to them."""
+    """Whether a layer computes each row of ``values`` alone, the same in either form, not randomly and not in place."""
     if is_altered(layer) or getattr(layer, "inplace", False):
         return False
     kind = type(layer)
@@ -184,7 +184,7 @@ def is_part_of(values: Tensor, whole: Tensor) -> bool:
 
 
 def is_product(layer: nn.Module) -> bool:
-    """Whether a layer multiplies."""
+    """Whether it is a linear layer or a convolution."""
     return type(layer) is nn.Linear or type(layer) in CONVOLUTIONS
 
 

@@ -1,8 +1,7 @@
 """Each row's own gradient, by running the network on one row at a time: slow, and good for any layer.
 
-This is the reference that the shares of ``row_gradients`` are held against, and what they fall back
-on for layers without a rule. It is no use where rows are mixed: BatchNorm of one row is not what the
-batch went through.
+This is the reference for tests of ``row_gradients``, and its fallback for layers without a rule. It
+cannot serve networks that mix rows: BatchNorm of one row is not that of the batch.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ RowLoss = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one loss per
 
 
 class RowsApart(NamedTuple):
-    """What the rows gave when each was run alone."""
+    """The results of the rows when each is run alone."""
 
     gradients: dict[str, Tensor]  # of each trainable parameter: (N, *parameter.shape)
     outputs: Tensor  # (N, ...)
@@ -30,15 +29,15 @@ class RowsApart(NamedTuple):
 def mixes_rows(network: nn.Module) -> bool:
     """Whether a row's output depends on the other rows: BatchNorm in train form or without running statistics.
 
-    A module of one's own that mixes rows in another way cannot be told from outside.
+    A custom module that mixes rows in another way is not recognised.
     """
     return any(layer.training or layer.running_mean is None for layer in batch_norms(network))
 
 
 def rows_apart(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowsApart:
-    """Run each row alone, all at once where vmap can follow the network, else in a loop.
+    """Run each row alone: all at once if vmap can trace the network, else in a loop.
 
-    A row may change its own copy of the buffers, and leaves those of the network as they are.
+    Each row has its own copy of the buffers, so those of the network do not change.
     """
     trainable = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
 
@@ -53,7 +52,7 @@ def rows_apart(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tenso
         gradients, (outputs, losses) = vmap(one_row, in_dims=(None, 0, 0), randomness="different")(
             trainable, inputs, targets
         )
-    except RuntimeError:  # torch's GRU and RNN, in-place writes, decisions that look at values
+    except RuntimeError:  # torch's GRU and RNN, in-place writes, branches that depend on values
         rows = [one_row(trainable, row, target) for row, target in zip(inputs, targets, strict=True)]
         gradients = {name: torch.stack([row[0][name] for row in rows]) for name in trainable}
         outputs, losses = (torch.stack([row[1][i] for row in rows]) for i in range(2))

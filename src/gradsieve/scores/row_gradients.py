@@ -10,8 +10,8 @@ it is in; its ``.grad`` fields stay as they are::
     norms = rows.norms()  # (N,)
     gram = sum(share.flatten(1) @ share.flatten(1).T for _, share in rows.by_parameter())
 
-Where a parameter is used otherwise than in a layer with a rule (attention, recurrence, a module's
-own parameter), the rows run one by one instead; a network that mixes rows cannot do that.
+If a parameter is used outside of a layer with a rule (attention, recurrence, a parameter of a
+custom module), the rows run one by one instead; a network that mixes rows cannot do that.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class LayerUse(NamedTuple):
 
 
 class KnownShare(NamedTuple):
-    """A share that is there already: small, of a parameter not used, held, or from rows run one by one."""
+    """A share that is already computed: a small one, one held by `measure`, 0 of an unused parameter, or one of rows
+    run one by one."""
 
     gradient: Tensor  # (N, *parameter.shape)
 
@@ -76,7 +77,7 @@ class KnownShare(NamedTuple):
 
 
 class JoinedShares(NamedTuple):
-    """The shares of several small parameters side by side: measured and added up as one, where a compiler would make
+    """The shares of several small parameters in one tensor, measured and added up together: a compiler would make
     kernels for each that have too little to do."""
 
     shapes: Mapping[str, torch.Size]  # of the parameters
@@ -90,7 +91,7 @@ class JoinedShares(NamedTuple):
 
 @contextmanager
 def plain_arithmetic(like: Tensor) -> Iterator[None]:
-    """No graph, and no cast but our own."""
+    """Without a graph, and without autocast."""
     with torch.no_grad(), torch.autocast(like.device.type, enabled=False):
         yield
 
@@ -117,7 +118,7 @@ class RowPass:
         return self.measure(hold=False)[0]
 
     def measure(self, hold: bool = True) -> tuple[Tensor, RowPass]:
-        """The norms, and this pass with the shares that came by on the way: its ``gradient`` is cheaper."""
+        """The norms, and this pass with the shares that were computed on the way, which make ``gradient`` cheaper."""
         found = {
             # Several uses of a parameter (tied weights, a layer called twice) add up before the norm is taken.
             name: uses[0].measure(hold)
@@ -160,11 +161,11 @@ def row_gradients(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Te
 
 
 def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowPass:
-    """Run the batch forward and backward once, and keep what the rows' gradients are made of."""
+    """Run the batch forward and backward once, and keep what the rows' gradients are computed from."""
     trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not len(inputs) and world_size() > 1:
         return no_rows(trainable)
-    # Weights that an earlier pass under no_grad cast to half precision carry no graph.
+    # An earlier pass under no_grad may have left cached casts of the weights, which have no graph.
     torch.clear_autocast_cache()
     with torch.enable_grad():
         with parameters_by_row(network, inputs) as by_row, recorded_calls(network) as calls:
@@ -180,7 +181,7 @@ def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor)
         known = {name: [KnownShare(wide(gradient))] for name, gradient in apart.gradients.items()}
         return RowPass(apart.outputs, apart.losses, known)
     with torch.autocast(inputs.device.type, enabled=False):
-        # Asked for at the outputs alone, autograd leaves out the weights' gradients.
+        # Autograd skips the weights' gradients if only those at the outputs are asked for.
         edges = [*(call.output for call in calls), *map(get_gradient_edge, by_row.values())]
         gradients = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
     uses = collect_uses(trainable, calls, gradients[: len(calls)], len(inputs))
@@ -201,7 +202,7 @@ def joined(shares: Mapping[str, Tensor]) -> JoinedShares | None:
 
 
 def no_rows(trainable: Mapping[str, Tensor]) -> RowPass:
-    """What a rank without rows adds to the others'."""
+    """The pass of a rank without rows, whose sums add nothing to those of the others."""
     uses = {name: [KnownShare(wide(each.detach().new_zeros(0, *each.shape)))] for name, each in trainable.items()}
     losses = next(iter(trainable.values())).detach().new_zeros(0)
     return RowPass(losses, losses, uses)
@@ -210,14 +211,14 @@ def no_rows(trainable: Mapping[str, Tensor]) -> RowPass:
 def store_gradient(network: nn.Module, gradient: Mapping[str, Tensor]) -> None:
     """Add a gradient to the ``.grad`` fields, as a backward pass would."""
     for name, parameter in network.named_parameters():
-        if name in gradient:  # no other has one after a backward pass either
-            # Laid out as the parameter: fused optimizers want that.
+        if name in gradient:  # a backward pass leaves the others without a gradient too
+            # In the parameter's memory layout, which fused optimizers want.
             own = torch.empty_like(parameter, requires_grad=False).copy_(gradient[name])
             parameter.grad = own if parameter.grad is None else parameter.grad + own
 
 
 def check_outputs(outputs: Tensor) -> None:
-    """Refuse what hangs on no trainable parameter."""
+    """Raise if the outputs depend on no trainable parameter."""
     if not outputs.requires_grad:
         raise InputError(
             "The outputs do not depend on any trainable parameter of the network, so there is no gradient. "
@@ -226,7 +227,7 @@ def check_outputs(outputs: Tensor) -> None:
 
 
 def check_losses(losses: Tensor, inputs: Tensor) -> None:
-    """Refuse what is not one loss for each of at least one row."""
+    """Raise unless there is one loss for each row, and at least one row."""
     if losses.shape != inputs.shape[:1] or not len(inputs):
         raise InputError(
             f"loss(outputs, targets) has the shape {tuple(losses.shape)} for inputs of the shape "
@@ -245,7 +246,7 @@ def find_obstacle(
         name = next(name for name, candidate in network.named_modules() if candidate is module)
         return f"module {name!r} ({type(module).__name__})"
 
-    # A recorded call is stepped over from its output to its input: the rule knows what is inside.
+    # The search steps over a recorded call, from its output to its input: the rule covers what is inside.
     for parameter in used_outside(losses, {call.output.node: call.sources for call in calls}, trainable):
         path, _, own_name = parameter.rpartition(".")
         return f"{own_name} of {words(network.get_submodule(path))} is used otherwise than in a layer with a rule"
@@ -260,7 +261,7 @@ def find_obstacle(
 def check_rows_can_run_apart(
     network: nn.Module, losses: Tensor, exit_node: Node, trainable: Mapping[str, Tensor], obstacle: str
 ) -> None:
-    """Refuse the one-by-one way where it would answer another question."""
+    """Raise if rows that run one by one would have other gradients than in the batch."""
     for parameter in used_outside(losses, {exit_node: []}, trainable):
         raise InputError(
             f"loss(outputs, targets) uses the parameter {parameter} itself, and not only the outputs. Leave a "
@@ -285,8 +286,8 @@ def collect_uses(
             for own_name, parameter in call.layer.named_parameters(recurse=False):
                 if parameter.requires_grad:
                     use = LayerUse(call.layer, own_name, call.activations, gradient)
-                    # A share smaller than what it is made of is built at once: that frees memory, and a
-                    # BatchNorm may be in another form, with other statistics, by the time of the asking.
+                    # A share no larger than its factors is built at once. That frees memory, and later a
+                    # BatchNorm layer may be in another form, with other statistics.
                     small = rows * parameter.numel() <= gradient.numel() and not use.rule.has_shortcut
                     uses[names[id(parameter)]].append(KnownShare(use.share()) if small else use)
     return uses

@@ -1,7 +1,7 @@
 """How far each row's gradient lies along the direction in which the rows' gradients vary most: SEVER's score.
 
-The direction is the top right singular vector of the centred matrix of gradients, rows x parameters, which no
-network leaves room for. But a row's place along it is, up to the singular value, the row's entry in the top *left*
+The direction is the top right singular vector of the centred matrix of gradients, rows x parameters, which is too
+large to hold. But a row's place along it is, up to the singular value, the row's entry in the top *left*
 singular vector, and that is an eigenvector of the rows x rows Gram matrix: summed parameter by parameter, found by
 power iteration. So the memory is rows x the largest parameter, not rows x all of them, and there is no SVD.
 """
@@ -37,7 +37,7 @@ def spectral_scores(gram: Tensor, iterations: int) -> Tensor:
     centred = gram.where(pairs, 0.0)
     centred = centred - centred.sum(0, keepdim=True) / rows
     centred = (centred - centred.sum(1, keepdim=True) / rows).where(pairs, 0.0)
-    # A start that is the same every time and in no special position.
+    # The start is always the same, and unlikely to be orthogonal to the top direction.
     direction = torch.arange(1, len(gram) + 1, dtype=gram.dtype, device=gram.device).sin()
     for _ in range(iterations):
         direction = centred @ direction

@@ -14,7 +14,7 @@ from gradsieve.audit.flags import rank_classes, rank_targets
 from gradsieve.audit.result import Audit
 from gradsieve.audit.suspicion import ranks, suspicion
 from gradsieve.data import Task
-from gradsieve.mistakes.kinds import KINDS, explain, named_alone
+from gradsieve.mistakes.kinds import KINDS, explain, single_output_kinds
 from gradsieve.mistakes.scatter import residual_scale
 from gradsieve.mistakes.share import score as loss_layer_score
 from gradsieve.mistakes.widths import no_gaps, off_outputs
@@ -86,7 +86,7 @@ def judge(
     if explained is not None:
         scale = residual_scale(given, answers.suggested, ~flagged)
         off = off_outputs(given, answers.suggested, missing, explained.widths, scale)
-        number = named_alone(given, answers.suggested, missing, explained.number, off, flagged)
+        number = single_output_kinds(given, answers.suggested, missing, explained.number, off, flagged)
         words = np.array([*KINDS, ""], dtype=object)
         kind = words[np.where(flagged, number, np.int8(-1))]
         del explained, number

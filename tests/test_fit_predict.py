@@ -197,7 +197,7 @@ def test_text_where_numbers_are_due_at_predict_time(model, tmp_path):
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"task": "ranking"}, "no task 'ranking'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"method": "prl"}, "no method 'prl'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"drop_rate": 1.5}, "drop_rate is 1.5"),
-        (["a", "y", "z"], [[i, "a", "b"] for i in range(50)], {"targets": ["y", "z"]}, "2 targets must all be amounts"),
+        (["a", "y", "z"], [[i, "a", "b"] for i in range(50)], {"targets": ["y", "z"]}, "2 targets must all be numbers"),
         (
             ["a", "y", "z"],
             [[i, "a", "b"] for i in range(50)],

@@ -121,10 +121,11 @@ def pick_rate(
     """
     votes = hold_race(start, targets, weights, rates, is_thorough)
     last = votes[-1]
-    best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
+    best, winner, is_classes = last.verdict.best, last.names[last.verdict.best], last.given.ndim == 1
+    choice = None
     if len(last.names) > 1:
         choice = choose(last.judged, last.given, names=last.names, weights=weights, seed=seed)
-    census_answers = hold_census(census, last, best) if census is not None and last.given.ndim == 1 else None
+    census_answers = hold_census(census, last, best) if census is not None and is_classes else None
     answers = answers_to_count_by(last, best) if census_answers is None else census_answers
     estimate, interval = estimate_and_interval(suspects(answers, last.given), last.weights, seed)
     rate = rate_by_race(votes, estimate) if census_answers is None else rate_by_census(last, estimate, max(rates))
@@ -132,9 +133,11 @@ def pick_rate(
     if divided is not None:
         alike = np.ones(len(divided.is_suspect))
         estimate, interval = estimate_and_interval((divided.is_suspect, alike), last.weights, seed)
-    refuted, may_be_wrong_half = 0.0, last.given.ndim > 1 and rate > rates[0]
-    if may_be_wrong_half and is_contradicted(last.answers[best], targets, ends, divided, rehearsal and rehearsal(rate)):
-        rate, refuted = rates[0], rate
+    refuted = 0.0
+    if rate > rates[0] and not is_classes:
+        rehearsed = rehearsal and rehearsal(rate)
+        if is_contradicted(last.answers[best], targets, ends, divided, rehearsed):
+            rate, refuted = rates[0], rate
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes, refuted, is_divided=divided is not None))
@@ -212,7 +215,7 @@ def answer_at(share: float, runner: Candidate) -> NDArray | GradsieveError:
         runner.train(share)
         answer = runner.predict()
         is_finite = np.asarray(answer).dtype.kind != "f" or bool(np.isfinite(answer).all())
-        return answer if is_finite else GradsieveError("The training has diverged: what is predicted is not finite.")
+        return answer if is_finite else GradsieveError("The training has diverged: its predictions are not finite.")
     except (InputError, RankError):  # the caller's mistake, or a lost rank: no defeat
         raise
     except GradsieveError as error:

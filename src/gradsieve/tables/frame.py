@@ -136,23 +136,28 @@ def numbers(frame: Frame, name: str, why: str, way_out: str = CORRECT) -> NDArra
         return values
     found = [number(cell) for cell in values]
     if None in found:
-        wrong = [row for row, value in enumerate(found) if value is None]
-        if not frame.is_untyped(name) and dates_or_flags(values) is not None:
-            raise InputError(
-                f"{frame.place(wrong[0])}, column {name}: {str(values[wrong[0]])[:40]!r} is text, but {why}. Only "
-                "in CSV are dates, and true and false, read from text: give the column a type, or give a CSV file."
-            )
-        # If most cells are dates, or true and false in one spelling, name the first cell that is not.
-        flags = max(FLAGS, key=lambda spelling: sum(values[row].strip() in spelling for row in wrong))
-        is_flags = 2 * sum(values[row].strip() in flags for row in wrong) > len(values)
-        row = next(
-            (row for row in wrong if iso_days(values[row]) is None and not (is_flags and values[row].strip() in flags)),
-            wrong[0],
-        )
-        neither = f"neither {flags[1]} nor {flags[0]}, as the others are"
-        what = neither if is_flags else f"not a finite number, but {why}"
-        raise InputError(f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is {what}. {way_out}")
+        raise no_number(frame, name, [row for row, value in enumerate(found) if value is None], why, way_out)
     return np.array(found, dtype=np.float64)
+
+
+def no_number(frame: Frame, name: str, wrong: Sequence[int], why: str, way_out: str) -> InputError:
+    """The error about a column of text whose cells in the rows ``wrong`` are no numbers."""
+    values = frame.columns[name]
+    if not frame.is_untyped(name) and dates_or_flags(values) is not None:
+        return InputError(
+            f"{frame.place(wrong[0])}, column {name}: {str(values[wrong[0]])[:40]!r} is text, but {why}. Only "
+            "in CSV are dates, and true and false, read from text: give the column a type, or give a CSV file."
+        )
+    flags = max(FLAGS, key=lambda spelling: sum(values[row].strip() in spelling for row in wrong))
+    is_flags = 2 * sum(values[row].strip() in flags for row in wrong) > len(values)
+    # Dates, and true and false if most cells are that, are as meant: name the first cell that is neither.
+    row = next(
+        (row for row in wrong if iso_days(values[row]) is None and not (is_flags and values[row].strip() in flags)),
+        wrong[0],
+    )
+    neither = f"neither {flags[1]} nor {flags[0]}, as the others are"
+    what = neither if is_flags else f"not a finite number, but {why}"
+    return InputError(f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is {what}. {way_out}")
 
 
 def texts(values: NDArray, *, as_written: bool = False) -> NDArray:

@@ -27,8 +27,8 @@ def cautions(flagged: NDArray[np.bool_], gaps: Mapping[str, NDArray[np.bool_]]) 
     has_gap = np.logical_or.reduce(list(gaps.values()))
     if has_gap[flagged].mean() > OFTEN * has_gap.mean():
         yield (
-            f"{int(has_gap[flagged].sum())} of {count} flagged rows lack an input ({', '.join(gaps)}), as "
-            f"{has_gap.mean():.0%} of all rows do: what the network expects there may rest on too little."
+            f"{int(has_gap[flagged].sum())} of {count} flagged rows lack an input ({', '.join(gaps)}), but "
+            f"only {has_gap.mean():.0%} of all rows: the network's predictions for them may be too uncertain."
         )
 
 

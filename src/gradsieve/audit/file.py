@@ -53,7 +53,7 @@ def audit_file(
     """
     data, targets, ignore, categorical = Path(data), *map(as_names, (targets, ignore, categorical))
     if id_column is not None and id_column in targets:
-        raise InputError(f"{argument('id_column')} names a target: {id_column}. What names rows is not what they hold.")
+        raise InputError(f"{argument('id_column')} names a target: {id_column}. Give a column of names.")
     ids = None if id_column is None else read_ids(data, id_column)
     prepared = prepare(data, targets, task, [*ignore, *([] if id_column is None else [id_column])], categorical, note)
     learns = drop_rate == LEARN

@@ -43,7 +43,7 @@ def changed(
     if len(rows) and not 1 <= rows.min() <= rows.max() <= len(frame):
         odd = rows.min() if rows.min() < 1 else rows.max()
         raise InputError(
-            f"{frame.path} has {len(frame)} rows, from 1, but the audit knows a row {odd}: give the file that was "
+            f"{frame.path} has {len(frame)} rows, from 1, but the audit has a row {odd}: give the file that was "
             "audited, as it was."
         )
     if task == "classification":

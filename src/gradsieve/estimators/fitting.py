@@ -146,7 +146,7 @@ def start(
     except (RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         shape = (1, *inputs.shape[1:])
-        raise InputError(f"module cannot read a tensor of shape {shape}, which one row is ({reason}).") from error
+        raise InputError(f"module cannot read one row, a tensor of shape {shape} ({reason}).") from error
     shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
     if shape != (1, plan.outputs):
         wanted = (

@@ -119,5 +119,5 @@ def fit_rivals(
 
     learnt, asked = answers(own), answers(part.voters)
     if not (np.isfinite(learnt).all() and np.isfinite(asked).all()):
-        raise GradsieveError("The training of two rivals has diverged: what is predicted is not finite.")
+        raise GradsieveError("The training of two rivals has diverged: their predictions are not finite.")
     return asked[list(majority_first(learnt, rows.targets[own].numpy()))]

@@ -217,7 +217,7 @@ def find_folder(out: Path, fit: StreamFit, resume: bool) -> RunFolder:
         check_new(out, beside=FIT)
         return folder
     if not resume:
-        raise RunFolderError(f"{out} holds a fit already, begun. {elsewhere('Add ' + argument('resume', True))}")
+        raise RunFolderError(f"{out} already holds an unfinished fit. {elsewhere('Add ' + argument('resume', True))}")
     check_same(folder.path, fit)  # type: ignore[arg-type]
     return folder
 

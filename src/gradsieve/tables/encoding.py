@@ -166,7 +166,7 @@ def learn_columns(
     for name in names:
         if UNNAMED.fullmatch(name) and name not in categorical:
             # If rows are sorted by class, their numbers predict every given class, wrong ones too.
-            note(f"column {name!r} is left out: nobody named it, so it may number the rows; give it a name to use it")
+            note(f"column {name!r} is left out: it has no name, so it may number the rows; give it a name to use it")
             continue
         if holds_words(frame, name, categorical):
             doubt = doubt_of_words(frame.columns[name]) if name not in categorical else ""

@@ -95,8 +95,8 @@ def filled_rows(frame: Frame, names: Sequence[str], real_valued: Collection[str]
 def left_out(count: int, said: Collection[str]) -> str:
     """A note about rows without a target and the words in their cells, which may be meant as a class."""
     words = ", ".join(repr(word) for word in sorted(said)[:MOST_WORDS])
-    meant = f" (a cell that reads {words} holds nothing; a class must have another name)" if words else ""
-    return f"{count} rows are left out: they have no target{meant}"
+    hint = f" (cells that read {words} count as missing; a class must have another name)" if words else ""
+    return f"{count} rows are left out: they have no target{hint}"
 
 
 def words_without_target(frame: Frame, names: Sequence[str], filled: NDArray[np.bool_]) -> set[str]:
@@ -165,7 +165,7 @@ def check_spelling(frame: Frame, name: str) -> None:
     values = frame.columns[name]
     cell = None if not is_text(values) or is_mostly_numbers(values) else misspelt_number(values)
     if cell is not None:
-        mark = "a decimal comma" if cell.count(",") == 1 and "." not in cell else "marks that no number has here"
+        mark = "a decimal comma" if cell.count(",") == 1 and "." not in cell else "separators that cannot be read"
         raise InputError(
             f"{frame.path}: the target {name} holds numbers with {mark}, such as {cell!r}. Write them as 20.5: a "
             "decimal point, nothing between thousands, no %."

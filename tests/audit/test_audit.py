@@ -205,7 +205,7 @@ def test_what_cannot_be_audited_is_refused(tmp_path, digits):
             audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
     for outer in (BaggingClassifier(fitted, 2), CalibratedClassifierCV(fitted, cv=2)):
         name = type(outer).__name__
-        with pytest.raises(InputError, match=f"fitted is a {name}, but an audit is of one RobustClassifier"):
+        with pytest.raises(InputError, match=f"fitted is a {name}, but only a RobustClassifier"):
             audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
     with pytest.raises(InputError, match="y has 90 rows"):
         audit_estimator(fitted, X[:90], given[:90])

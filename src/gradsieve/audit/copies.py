@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gradsieve.audit.cautions import is_majority
-from gradsieve.audit.repair import decimals, mended, repaired
+from gradsieve.audit.repair import decimals, repaired, repaired_targets
 from gradsieve.audit.result import Audit
 from gradsieve.audit.source import require_audited
 from gradsieve.audit.writing import new_file
@@ -122,15 +122,15 @@ def new_cells(audit: Audit, columns: Sequence[Sequence[Any]]) -> list[dict[int, 
         return [{int(places[row]): new[row] for row in np.flatnonzero(new != cells)}]
     changed: list[dict[int, Any]] = []
     flagged = places[audit.flagged].tolist()
-    for cells, given, own in zip(columns, audit.given.T, mended(audit).T, strict=True):
+    for cells, given, own in zip(columns, audit.given.T, repaired_targets(audit).T, strict=True):
         digits = decimals(given)
         rows = zip(flagged, own.tolist(), given[audit.flagged].tolist(), strict=True)
-        new_of = {row: like(cells[row], new, digits) for row, new, old in rows if new != old}
+        new_of = {row: in_form_of(cells[row], new, digits) for row, new, old in rows if new != old}
         changed.append({row: cell for row, cell in new_of.items() if cell != cells[row]})  # 2 for true is no change
     return changed
 
 
-def like(cell: Any, number: float, digits: int | None) -> Any:
+def in_form_of(cell: Any, number: float, digits: int | None) -> Any:
     """A number in the form of the cell that it replaces: its type, or its spelling of true and false."""
     if isinstance(cell, bool):
         return number >= HALF

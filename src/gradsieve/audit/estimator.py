@@ -36,8 +36,8 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}.")
     if not hasattr(fitted, "_was_fitted_to"):
         raise InputError(
-            f"fitted is a {name}, but an audit is of one RobustClassifier or RobustRegressor, and of the X and y that "
-            "it was fitted to itself. Fit one."
+            f"fitted is a {name}, but only a RobustClassifier or RobustRegressor can be audited, with the X and y "
+            "that it was fitted to. Fit one."
         )
     if not hasattr(fitted, "row_scores_"):
         raise InputError(f"This {name} is not fitted yet. Call fit(X, y) first, then audit the same X and y.")

@@ -17,7 +17,7 @@ Array = NDArray[np.floating[Any]]
 
 AGAINST = LARGEST_SCORE / 2  # with a larger mean score, the network was more against the row's label than for it
 HARDLY = 0.75  # of the rows that the most frequent label misses: a network against more labels has learned too little
-UNSETTLED = 0.2  # a median score of rows that are not flagged above this means too few epochs; after 50 it was 0.17
+UNSETTLED = 0.2  # a larger median score of rows not flagged means too few epochs: after 50 it was below 0.17
 DOUBT = 0.2  # added to the probability of being wrong, so that surely right rows are still ranked by distance
 
 
@@ -43,8 +43,8 @@ def rank_classes(
     if method not in METHODS or not issubclass(METHODS[method], PRLL):
         others = int((given != suggested).sum())
         source = "as many as the network assigns to another class"
-        return Flagging(mean_score, others, source, hardly_told(given, others))
-    mean_score = doubted(mean_score, given, gaps)
+        return Flagging(mean_score, others, source, caution_if_unpredictable(given, others))
+    mean_score = capped_without_inputs(mean_score, given, gaps)
     known = mean_score[~np.isnan(mean_score)]
     against, allowed = int((known > AGAINST).sum()), round(most * len(known))
     flagged, source = against, "rows for which the network was more against the label than for it"
@@ -52,22 +52,22 @@ def rank_classes(
         flagged, source = allowed, "as many as seemed wrong to the network during training"
     trusted = len(known) - flagged
     is_unsettled = trusted > 0 and np.partition(known, trusted // 2)[trusted // 2] > UNSETTLED
-    caution = hardly_told(given, against)
+    caution = caution_if_unpredictable(given, against)
     if not caution and (against > allowed or is_unsettled):
         caution = "The training was too short to tell how many rows are wrong: give it more epochs."
     return Flagging(mean_score, flagged, source, caution)
 
 
-def doubted(mean_score: Array, given: NDArray[Any], gaps: Gaps) -> Array:
+def capped_without_inputs(mean_score: Array, given: NDArray[Any], gaps: Gaps) -> Array:
     """The scores, capped at ``AGAINST`` for rows that lack an input without which labels are hardly predicted."""
     found = mean_score.copy()
     for gap in gaps.T:
-        if hardly_told(given[gap], int((mean_score[gap] > AGAINST).sum())):
+        if caution_if_unpredictable(given[gap], int((mean_score[gap] > AGAINST).sum())):
             found[gap] = np.minimum(found[gap], AGAINST)
     return found
 
 
-def hardly_told(given: NDArray[Any], against: int) -> str:
+def caution_if_unpredictable(given: NDArray[Any], against: int) -> str:
     """A caution if a network ``against`` so many labels has learned hardly more than which one is most frequent."""
     missed = len(given) - int(np.bincount(given).max())
     if against <= min(HARDLY * missed, len(given) / 2):

@@ -58,7 +58,7 @@ def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
             )
         if not np.issubdtype(targets.dtype, np.floating):  # whole numbers stay whole: repaired ones are rounded
             targets = targets.astype(np.int64 if np.issubdtype(targets.dtype, np.integer) else np.float64)
-        flagged, found = np.flatnonzero(audit.flagged), mended(audit)
+        flagged, found = np.flatnonzero(audit.flagged), repaired_targets(audit)
         own, is_new = targets[flagged].reshape(found.shape), found != audit.given[flagged]
         own[is_new] = found[is_new]
         targets[flagged] = own.reshape(len(flagged), *targets.shape[1:])
@@ -76,7 +76,7 @@ def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
     return targets
 
 
-def mended(audit: Audit) -> NDArray[np.float64]:
+def repaired_targets(audit: Audit) -> NDArray[np.float64]:
     """(flagged, q) repaired targets of the flagged rows, rounded to the decimals of their column.
 
     A flipped sign is turned back, and a power of ten divided out. Other targets that are off become the network's

@@ -38,7 +38,7 @@ class Audit:
     off: NDArray[np.bool_] | None  # (N, q) which outputs are off; None for classes
     kind: NDArray[np.object_] | None  # (N,) "sign flipped", "swapped", "scaled", "random", ""; None for classes
     rate: float  # the share of rows that is flagged
-    rate_source: str  # why that many, in words
+    rate_source: str  # why that share, in words
     method: str
     run: str  # the name of the run or file
     files: NDArray[np.object_] | None = None  # (N,) the rows' own files, for images

@@ -88,8 +88,8 @@ def spread(residual: Array, outputs: int) -> float:
     """
     ascending = np.sort(residual)
     up_to = np.arange(1, len(ascending) + 1)
-    honest, within, limit, before = up_to, len(ascending), np.inf, 0.0
-    for _ in range(MOST_TURNS):  # the count of wrong rows, the quartile and the reach depend on each other
+    honest, within, limit, before = up_to, len(ascending), np.inf, 0.0  # honest: how many of the nearest rows are
+    for _ in range(MOST_TURNS):  # the number of wrong rows, the quartile and the reach depend on each other
         quarter = ascending[(honest >= honest[within - 1] / 4).argmax()]
         limit, before = REACH * float(quarter) / normal_quarter(outputs), limit
         if limit in (0, before):

@@ -85,7 +85,10 @@ def is_refuted(answers: Array, given: NDArray, weights: Array, number: int) -> b
 
 
 def nearest(residuals: Array, best: int, tied: Sequence[int], has_plain: bool) -> int:
-    """The smallest rate with about the smallest median residual, among the ``tied`` ones that drop rows."""
+    """The smallest rate with about the smallest median residual, among the ``tied`` ones that drop rows.
+
+    If rate 0 is the ``best``, it stays unless another's residual is clearly smaller.
+    """
     smallest = residuals[list(tied)].min()
     if has_plain and best == 0 and smallest > CLOSER * residuals[0]:
         return best

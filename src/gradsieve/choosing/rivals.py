@@ -24,14 +24,14 @@ COARSE = 0.3  # or the winner's median residual, in interquartile ranges, at lea
 CLOSE = 0.45  # the second one's error at most, in interquartile ranges: above, it has no rule, only the rows left over
 LEAST_PART = 0.1  # the second one's share of the rows, at least
 APART = 1.2  # their distance at least, in sums of their errors: networks nearer to each other have divided noise
-AS_CLOSE = 2.0  # the first one's error on honest rows at most, in those of the winner: above, it has learned too little
+AS_CLOSE = 2.0  # the first one's error on honest rows at most, in the winner's: above, it has learned too little
 # Which rows are wrong: those of the second network that also lie far from the first.
 BEYOND = 3.0  # errors of the first network: none of its rows lies farther off
 ASIDE = 0.5  # of the usual tolerance: less is needed, since siding with the second network is itself a sign
 # The mixture by which rows are divided. Variances are in squares of interquartile ranges.
-TAIL, WIDER = 0.15, 3.0  # this share of a network's residuals has so many times the standard deviation of the others
+TAIL, WIDER = 0.15, 3.0  # the share of residuals in the long tail, and its standard deviation over the others'
 FIRST_SHARES = (0.5, 0.3, 0.2)  # of the first network, the second and neither, before the first iteration
-LEAST_SHARE, LEAST_VARIANCE = 0.005, 1e-4
+LEAST_SHARE, LEAST_VARIANCE = 0.005, 1e-4  # so that no part vanishes
 CHANCE_VARIANCE = 0.04  # added to the variance of rows that belong to neither
 TURNS = 80  # iterations
 

@@ -2,7 +2,7 @@
 
 If columns are correlated, the information may lie in small differences between them. A network finds these late, and
 until then it learns wrong targets that follow the columns themselves. So inputs are transformed to vary alike in every
-direction. For classes this is not used: they are learned fast without it, and with it wrong ones are memorized.
+direction. For classes this is not used: networks learn them fast anyway, and memorize wrong ones.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import CRITERIA, choose_device
 
 GIVEN_AWAY = 0.4  # the share of the rows that the second network begins with
-RISE = 6  # that share rises over one in so many epochs and stays for as many; then rows are divided by likelihood
+RISE = 6  # that share rises for a sixth of the epochs and stays for another; then rows are divided by likelihood
 MOST_ROWS = 2000  # of a part that rivals are trained on
 FEWER = 0.6  # of the epochs, for parts with more rows: there a race should cost little more than one run
 TURNS = 4  # iterations that divide a batch's rows between the networks

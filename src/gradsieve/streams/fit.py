@@ -104,7 +104,7 @@ def fit_stream(
     if resume and (out / "model.json").exists():
         return finished(out, fit)
     folder = find_folder(out, fit, resume)
-    note = few(note)
+    note = first_few(note)
     known = survey(shards, roles, task, options["seed"], bad_rows, note)
     plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=largest_rate(drop_rate), **options)
     check_method(plan.make_method(), plan.task)
@@ -242,15 +242,15 @@ def settle_rate(
     return pick
 
 
-def few(note: Callable[[str], None]) -> Callable[[str], None]:
+def first_few(note: Callable[[str], None]) -> Callable[[str], None]:
     """The same function, except that it names only the first few rows that are left out."""
     named: set[str] = set()
 
-    def sometimes(text: str) -> None:
+    def limited(text: str) -> None:
         if not text.startswith("left out: "):
             note(text)
         elif text not in named and len(named) < NOTED:
             named.add(text)
             note(text)
 
-    return sometimes
+    return limited

@@ -184,7 +184,7 @@ def test_text_where_numbers_are_due_at_predict_time(model, tmp_path):
         (["a", "y"], [[i, "yes"] for i in range(50)], {}, "one class, 'yes'"),
         (["a", "y"], [[i, f"-{i},96"] for i in range(50)], {}, "decimal comma, such as '-0,96'. Write them as 20.5"),
         (["a", "y"], [[i, f"{i % 3},5"] for i in range(50)], {"task": "regression"}, "decimal comma, such as '0,5'"),
-        (["a", "y"], [[i, f"{i + 1},500.5"] for i in range(50)], {}, "marks that no number has here"),
+        (["a", "y"], [[i, f"{i + 1},500.5"] for i in range(50)], {}, "separators that cannot be read"),
         (["a", "y"], [[i, f"name {i}"] for i in range(1000)], {}, "1000 different values in 1000 rows"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)] + [[1, "x"]], {}, "line 52, column y: 'x'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)] + [["x", 1.5]], {}, "line 52, column a: 'x'"),
@@ -197,7 +197,7 @@ def test_text_where_numbers_are_due_at_predict_time(model, tmp_path):
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"task": "ranking"}, "no task 'ranking'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"method": "prl"}, "no method 'prl'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)], {"drop_rate": 1.5}, "drop_rate is 1.5"),
-        (["a", "y", "z"], [[i, "a", "b"] for i in range(50)], {"targets": ["y", "z"]}, "2 targets must all be amounts"),
+        (["a", "y", "z"], [[i, "a", "b"] for i in range(50)], {"targets": ["y", "z"]}, "2 targets must all be numbers"),
         (
             ["a", "y", "z"],
             [[i, "a", "b"] for i in range(50)],
@@ -674,7 +674,7 @@ def test_the_name_of_a_class_that_is_taken_for_nothing_is_told(tmp_path):
     notes = []
     table = write_csv(tmp_path / "t.csv", ["x", "region"], [[x, ("NA", "EU", "APAC")[x % 3]] for x in range(60)])
     fit_file(table, ["region"], tmp_path / "m", epochs=1, note=notes.append)
-    assert notes[0].startswith("20 rows are left out: they have no target (a cell that reads 'NA' holds nothing;")
+    assert notes[0].startswith("20 rows are left out: they have no target (cells that read 'NA' count as missing;")
 
 
 @pytest.mark.filterwarnings("default:In epoch")

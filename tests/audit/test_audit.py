@@ -205,7 +205,7 @@ def test_what_cannot_be_audited_is_refused(tmp_path, digits):
             audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
     for outer in (BaggingClassifier(fitted, 2), CalibratedClassifierCV(fitted, cv=2)):
         name = type(outer).__name__
-        with pytest.raises(InputError, match=f"fitted is a {name}, but an audit is of one RobustClassifier"):
+        with pytest.raises(InputError, match=f"fitted is a {name}, but only a RobustClassifier"):
             audit_estimator(outer.fit(X[:100], given[:100]), X[:100], given[:100])
     with pytest.raises(InputError, match="y has 90 rows"):
         audit_estimator(fitted, X[:90], given[:90])
@@ -231,7 +231,7 @@ def test_a_class_without_weight_is_to_be_left_out_of_the_fit(digits):
     X, given = X[:200], given[:200]
     weights = (given != 3).astype(float)
     fitted = RobustClassifier(epochs=2, random_state=0).fit(X, given, weights)
-    with pytest.raises(InputError, match=r"a class whose rows all have weight 0 .* leave these out of the fit, too"):
+    with pytest.raises(InputError, match=r"rows of this class have weight 0.* fit it without these rows"):
         audit_estimator(fitted, X, given)
     X, given = X[weights > 0], given[weights > 0]
     assert len(audit_estimator(RobustClassifier(epochs=2, random_state=0).fit(X, given), X, given)) == len(X)

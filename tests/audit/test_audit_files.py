@@ -358,7 +358,7 @@ def test_no_copy_is_made_of_a_file_whose_rows_have_moved(homes, priced, tmp_path
         "sorted": (sorted(lines), r"line \d+: the target price is not what was audited"),
         "emptied": ([*lines[:9], lines[7], *lines[10:]], "line 11: the target price is not what was audited"),
         "prolonged": ([*lines, lines[0]], "line 302: the target price is not what was audited"),
-        "cut": (lines[:280], "has 280 rows, from 1, but the audit knows a row 300"),
+        "cut": (lines[:280], "has 280 rows, from 1, but the audit has a row 300"),
     }
     for name, (now, said) in changes.items():
         source = tmp_path / f"{name}.csv"

@@ -28,7 +28,7 @@ def test_candidates_that_follow_the_majority_win(share):
     truth, _, given, plain = rows(share)
     found = verdict([plain, 0.5 * (plain + truth), truth], given)
     assert found.best == 2
-    assert (0 in found.even) == (share > 0.4)
+    assert (0 in found.tied) == (share > 0.4)
 
 
 def test_nothing_is_dropped_where_no_majority_is_sure():

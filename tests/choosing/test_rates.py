@@ -13,7 +13,7 @@ from gradsieve.choosing.ballot import Vote, hold_vote
 from gradsieve.choosing.electorate import electorate
 from gradsieve.choosing.estimate import honest_error, is_off, spread
 from gradsieve.choosing.judge import Verdict
-from gradsieve.choosing.outcome import doubt, knowing_answers
+from gradsieve.choosing.outcome import answers_to_count_by, doubt
 from gradsieve.choosing.pick import RatePick, too_few
 from gradsieve.choosing.rates import CENSUS, RUNGS, Together, pick_rate, race
 from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
@@ -348,13 +348,13 @@ def test_the_estimate_is_made_of_the_larger_rate_where_that_lies_nearer_to_hones
     vote = Vote(
         1.0, [0.3, 0.4], np.stack(list(says.values())), None, given, np.ones(3000), Verdict(0, None, (0, 1)), True
     )
-    assert (knowing_answers(vote, 0) == says[0.4]).all()
-    assert (knowing_answers(vote, 1) == says[0.4]).all()
+    assert (answers_to_count_by(vote, 0) == says[0.4]).all()
+    assert (answers_to_count_by(vote, 1) == says[0.4]).all()
     moved = (np.abs(given - truth) > 3 * 0.05).mean()
     assert estimate_rate(says[0.3], given) < moved - 0.2
     assert estimate_rate(says[0.4], given) == pytest.approx(moved, abs=0.05)
     closely = vote._replace(answers=np.stack([truth + 0.01, truth]))
-    assert (knowing_answers(closely, 0) == truth + 0.01).all()
+    assert (answers_to_count_by(closely, 0) == truth + 0.01).all()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.45])
@@ -401,9 +401,9 @@ def test_where_nothing_is_dropped_the_estimate_is_that_of_the_network_that_contr
     answers = np.stack([Classifier(labels, wrong, seed=3).says for wrong in (0.2, 0.0)])
     vote = Vote(1.0, [0.0, 0.1], answers, None, given, np.ones(2000), Verdict(0, None, (0, 1)), True)
     assert estimate_rate(answers[0], given) > 0.4
-    assert estimate_rate(knowing_answers(vote, 0), given) == pytest.approx(0.3, abs=0.03)
+    assert estimate_rate(answers_to_count_by(vote, 0), given) == pytest.approx(0.3, abs=0.03)
     turned = vote._replace(answers=answers[::-1])
-    assert (knowing_answers(turned, 1) == answers[0]).all()  # who drops speaks for itself
+    assert (answers_to_count_by(turned, 1) == answers[0]).all()  # who drops speaks for itself
 
 
 class Late(Classifier):
@@ -587,10 +587,10 @@ def test_probabilities_are_squared_in_the_first_vote_and_equally_sure_in_those_a
     labels = np.random.default_rng(0).integers(3, size=400)
     sure, unsure = (Classifier(labels, 0.2, confidence).predict() for confidence in (0.9, 0.5))
     first = ballots(labels, sure, unsure)
-    assert np.allclose(first.heard, [raise_to(each, POWER) for each in (sure, unsure)])
+    assert np.allclose(first.judged, [raise_to(each, POWER) for each in (sure, unsure)])
     second = ballots(labels, sure, unsure, before=[first])
-    assert np.allclose(second.heard, equally_sure(np.stack([sure, unsure]), np.ones(400)))
-    assert not np.allclose(first.heard, second.heard)
+    assert np.allclose(second.judged, equally_sure(np.stack([sure, unsure]), np.ones(400)))
+    assert not np.allclose(first.judged, second.judged)
 
 
 def test_only_in_the_end_must_the_next_rate_be_clearly_ahead_of_rate_0():

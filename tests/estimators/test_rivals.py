@@ -10,7 +10,7 @@ from gradsieve.data import Rows
 from gradsieve.errors import GradsieveError, InputError
 from gradsieve.estimators.fitting import Trainer
 from gradsieve.estimators.plan import Plan
-from gradsieve.estimators.rivals import divided, fit_rivals, rivalry
+from gradsieve.estimators.rivals import divided, fit_rivals, rival_schedule
 from gradsieve.models.mlp import mlp
 
 
@@ -100,7 +100,7 @@ def test_later_each_row_belongs_to_the_network_that_meets_it_and_what_nobody_mee
 
 
 def test_the_rate_rises_stays_and_goes():
-    assert [rivalry(T, 0.4, 2) for T in range(1, 7)] == [0.2, 0.4, 0.4, 0.4, 0.0, 0.0]
+    assert [rival_schedule(T, 0.4, 2) for T in range(1, 7)] == [0.2, 0.4, 0.4, 0.4, 0.0, 0.0]
 
 
 def test_a_regressor_tells_how_many_targets_contradict_the_rest():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradsieve.mistakes import kinds, scatter
-from gradsieve.mistakes.kinds import KINDS, common_order, explain, learn_kinds, named_alone
+from gradsieve.mistakes.kinds import KINDS, common_order, explain, learn_kinds, single_output_kinds
 from gradsieve.mistakes.scatter import residual_scale, spread
 from gradsieve.mistakes.widths import Widths, learn_widths, no_gaps, off_outputs, row_widths
 
@@ -177,7 +177,7 @@ def test_one_output_that_is_off_is_explained_by_itself(rows):
     given[40:60, 2] += random.uniform(4, 30, size=20)
     given[60:80] = random.uniform(-9, 9, size=(20, 10))
     found, off = explain(given, expected), off_outputs(given, expected, no_gaps(500), alike(10), np.full(10, NOISE))
-    named = np.array(KINDS)[named_alone(given, expected, no_gaps(500), found.number, off, found.odds > 0)]
+    named = np.array(KINDS)[single_output_kinds(given, expected, no_gaps(500), found.number, off, found.odds > 0)]
     truth = np.repeat(["sign flipped", "scaled", "random", "random"], 20)
     assert (named[:80] == truth).mean() > 0.9
     assert (named[80:] == np.array(KINDS)[found.number[80:]]).all()  # not flagged: left as it was

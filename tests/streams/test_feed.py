@@ -21,7 +21,7 @@ def make_feed(folder, bad_rows="stop", notes=None):
     table = open_shards(folder)
     known = survey(table, Roles(["y"], INPUTS, []), None, 0, bad_rows, lambda text: None)
     note = (lambda text: None) if notes is None else notes.append
-    encoder = Encoder(known.encoding, known.targets, known.amounts, True, bad_rows, note)
+    encoder = Encoder(known.encoding, known.targets, known.real_valued, True, bad_rows, note)
     return BlockFeed(table, encoder, 0, torch.device("cpu"))
 
 

@@ -190,7 +190,7 @@ def test_words_among_numbers_are_no_class_in_a_stream_either(columns, write_shar
         done = fit(
             shards, tmp_path / f"{stream}", "code", ignore=["kind", "y"], stream=stream, epochs=1, note=notes.append
         )
-        assert any("20 rows are left out" in note and "reads 'none' holds nothing" in note for note in notes)
+        assert any("20 rows are left out" in note and "read 'none' count as missing" in note for note in notes)
         found.append((done["rows"], load_model(tmp_path / f"{stream}").targets.classes))
     assert found == [(380, ["0", "1"])] * 2
 
@@ -282,7 +282,7 @@ def test_ctrl_c_in_the_middle_of_an_epoch_and_resume_end_with_the_same_bits(
     assert sorted(path.name for path in out.iterdir()) == ["fit"]
     with pytest.raises(RunFolderError, match=r"holds a fit that has not ended"):
         predict_file(out, shards)
-    with pytest.raises(RunFolderError, match=r"holds a fit already, begun\. Add resume=True, or choose .* as out"):
+    with pytest.raises(RunFolderError, match=r"already holds an unfinished fit\. Add resume=True, or choose .* as out"):
         fit(shards, out)
     with pytest.raises(RunFolderError, match=r"holds another run .drop_rate is 0.1 there, 0.3 here.\. Choose"):
         fit(shards, out, resume=True, drop_rate=0.3)

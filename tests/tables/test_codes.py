@@ -71,7 +71,7 @@ def test_classes_that_are_codes_are_as_written(tmp_path, way):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("targets", "options", "says"),
-    [(["y"], {"task": "regression"}, "the task is regression"), (["x", "y"], {}, "2 targets are amounts")],
+    [(["y"], {"task": "regression"}, "the task is regression"), (["x", "y"], {}, "2 targets must be numbers")],
 )
 def test_amounts_are_no_codes(tmp_path, way, targets, options, says):
     x = [row / 7 for row in range(60)]

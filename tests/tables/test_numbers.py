@@ -96,7 +96,7 @@ def test_columns_that_nobody_named_may_number_the_rows(tmp_path, unnamed):
     (size,) = learn_columns(read_frame(path), [unnamed, "size"], [], notes.append)
     assert size.name == "size"
     assert notes == [
-        f"column {unnamed!r} is left out: nobody named it, so it may number the rows; give it a name to use it"
+        f"column {unnamed!r} is left out: it has no name, so it may number the rows; give it a name to use it"
     ]
 
 

@@ -1,4 +1,4 @@
-"""For those who come from cleanlab: its arrays in, its arrays out.
+"""Audits with the arrays of cleanlab, in and out.
 
 cleanlab's ``get_label_quality_scores`` is ``label_quality`` here, and ``find_label_issues`` is ``issue_mask``, or, with
 ``return_indices_ranked_by``, ``ranked_issues``. Each takes an audit, or labels with out-of-sample probabilities.
@@ -16,7 +16,7 @@ from gradsieve.errors import InputError
 
 
 def label_quality(source: Audit | ArrayLike, pred_probs: ArrayLike | None = None) -> NDArray[np.float64]:
-    """(N,) from 0, surely wrong, to 1, in the order of the source; NaN where a row was never scored."""
+    """(N,) label quality from 0, surely wrong, to 1, in the order of the source; NaN for rows never scored."""
     audit = as_audit(source, pred_probs)
     return np.where(np.isnan(audit.mean_score), np.nan, 1 - audit.suspicion)
 
@@ -62,7 +62,7 @@ def audit_probabilities(labels: ArrayLike, pred_probs: ArrayLike) -> Audit:
 
 
 def check_labels(labels: ArrayLike, pred_probs: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Both as arrays, if they belong together."""
+    """Both as arrays, checked."""
     given, probabilities = np.asarray(labels), np.asarray(pred_probs, dtype=np.float64)
     if given.ndim != 1 or probabilities.shape[:1] != given.shape or probabilities.ndim != 2:
         raise InputError(

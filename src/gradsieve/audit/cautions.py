@@ -1,4 +1,4 @@
-"""Warnings for readers of an audit: when it says less than it seems to."""
+"""Warnings to readers of an audit that its flags may be unreliable."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-FEW_ROWS = 100
-MOST_FLAGGED = 0.5  # of the rows; beyond it, right rows are no longer the majority that an audit needs
-OFTEN = 2.0  # flagged rows that lack an input this many times as often as all rows do not do so by chance
+FEW_ROWS = 100  # below, there is a warning
+MOST_FLAGGED = 0.5  # of the rows; above, right rows are no longer the majority that an audit needs
+OFTEN = 2.0  # there is a warning if flagged rows lack an input this many times as often as all rows
 
 
 def cautions(flagged: NDArray[np.bool_], gaps: Mapping[str, NDArray[np.bool_]]) -> Iterator[str]:
@@ -27,8 +27,8 @@ def cautions(flagged: NDArray[np.bool_], gaps: Mapping[str, NDArray[np.bool_]]) 
     has_gap = np.logical_or.reduce(list(gaps.values()))
     if has_gap[flagged].mean() > OFTEN * has_gap.mean():
         yield (
-            f"{int(has_gap[flagged].sum())} of {count} flagged rows lack an input ({', '.join(gaps)}), as "
-            f"{has_gap.mean():.0%} of all rows do: what the network expects there may rest on too little."
+            f"{int(has_gap[flagged].sum())} of {count} flagged rows lack an input ({', '.join(gaps)}), but "
+            f"only {has_gap.mean():.0%} of all rows: the network's predictions for them may be too uncertain."
         )
 
 

@@ -1,4 +1,4 @@
-"""An audit as columns, by class, and in a summary."""
+"""An audit as columns of rows, as a table of classes, and as a summary."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
-VANISHING = 0.5  # of the share that is kept over all: below it, a class is about to vanish
-RARE = 0.5  # of the rows that it would have if all classes had as many
+VANISHING = 0.5  # a class is about to vanish if its kept share is below this multiple of all rows'
+RARE = 0.5  # a class is rare if it has fewer rows than this multiple of the mean over classes
 
 
 def table(audit: Audit, rows: NDArray[np.integer]) -> dict[str, NDArray[Any]]:
@@ -42,7 +42,7 @@ def table(audit: Audit, rows: NDArray[np.integer]) -> dict[str, NDArray[Any]]:
 
 
 def readable(audit: Audit, column: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Classes by their names; targets, a column for each output."""
+    """Classes by their names, or a column for each output of real-valued targets."""
     if audit.task == "classification":
         return {column: np.array(audit.names, dtype=object)[values]}
     if len(audit.names) == 1:
@@ -51,14 +51,14 @@ def readable(audit: Audit, column: str, values: NDArray[Any]) -> dict[str, NDArr
 
 
 def listed(names: Iterable[str], is_so: NDArray[np.bool_]) -> NDArray[np.object_]:
-    """For each row (n, names), the names of which it is so, with semicolons between them."""
-    patterns, which = np.unique(is_so, axis=0, return_inverse=True)  # few, however many rows
+    """For each row of ``is_so`` (n, names), the names that are True, with semicolons between them."""
+    patterns, which = np.unique(is_so, axis=0, return_inverse=True)  # the patterns are few, however many rows there are
     texts = [";".join(name for name, is_named in zip(names, row, strict=True) if is_named) for row in patterns]
     return np.array(texts, dtype=object)[which.ravel()]
 
 
 def by_class(audit: Audit) -> list[dict[str, Any]]:
-    """What became of each class; empty for regression."""
+    """For each class, what was kept, flagged and suggested; empty for regression."""
     if audit.task != "classification":
         return []
     classes = len(audit.names)
@@ -85,7 +85,7 @@ def by_class(audit: Audit) -> list[dict[str, Any]]:
 
 def suggestions(given: NDArray[Any], suggested: NDArray[Any]) -> dict[int, list[tuple[int, int]]]:
     """Which other classes are suggested for each class's rows (n,), and how often, the most frequent first."""
-    is_other = given != suggested  # its own: learnt by heart in the end
+    is_other = given != suggested  # a flagged label may be suggested itself: the network has memorized it
     pairs, times = np.unique(np.stack([given, suggested])[:, is_other], axis=1, return_counts=True)
     found: dict[int, list[tuple[int, int]]] = {}
     for place in np.argsort(-times, kind="stable"):

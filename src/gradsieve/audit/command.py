@@ -27,7 +27,7 @@ def audit_command(
     note: Callable[[str], None] = lambda text: None,
     **options: Any,
 ) -> Audit:
-    """Audit, and write what was asked for. What could not be written is found before anything is trained."""
+    """Audit, and write what was asked for. Paths that cannot be written are refused before anything is trained."""
     is_run = (source / "config.json").is_file()
     if not source.exists():
         raise InputError(f"There is no file {source}.")
@@ -61,7 +61,7 @@ def copying() -> str:
 
 
 def shown(folder: Path, source: Path, is_run: bool) -> str:
-    """What the report is to be given, as a shell reads it: a run has its audit in itself, unless told otherwise."""
+    """The arguments of ``gradsieve report``, quoted for a shell. A run folder holds its own audit by default."""
     if is_run:
         return shlex.quote(str(source if folder == source / "audit" else folder))
     return shlex.join([str(folder), "--source", str(source)])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gradsieve.audit.cautions import is_majority
-from gradsieve.audit.repair import decimals, mended, repaired
+from gradsieve.audit.repair import decimals, repaired, repaired_targets
 from gradsieve.audit.result import Audit
 from gradsieve.audit.source import require_audited
 from gradsieve.audit.writing import new_file
@@ -21,17 +21,17 @@ from gradsieve.data.table import Table, read_csv
 from gradsieve.errors import InputError
 from gradsieve.tables.frame import FLAGS, as_names
 
-HALF = 0.5  # from here on, a number is true
-Copy = Callable[[Audit, Path, Path, Sequence[str], bool], int]  # how many rows it changes
+HALF = 0.5  # a repaired truth value is true from here on
+Copy = Callable[[Audit, Path, Path, Sequence[str], bool], int]  # returns how many rows it changes
 
 
 def clean_file(
     audit: Audit, source: str | Path, out: str | Path, targets: str | Sequence[str], *, repair: bool = False
 ) -> int:
-    """Write a new file without the flagged rows, or with their targets repaired; how many rows that changes.
+    """Write a new file without the flagged rows, or with their targets repaired; returns how many rows that changes.
 
-    A CSV file keeps every other line, to the byte, a Parquet file its schema; rows that were not judged because they
-    have no target stay, too. Where more than half of the rows are flagged, the flags are no ground for either.
+    A CSV file keeps every other line byte for byte, a Parquet file its schema. Rows without a target, which were not
+    judged, stay. If more than half of the rows are flagged, nothing is written.
     """
     source, out, targets = Path(source), Path(out), as_names(targets)
     copy = check_copy(source, out)
@@ -47,10 +47,10 @@ def clean_file(
 
 
 def check_copy(source: Path, out: Path) -> Copy:
-    """How a file of this kind is copied, if ``out`` can be such a copy."""
+    """The function that copies files of this format; refuses an ``out`` of another format."""
     copy = COPIES.get(source.suffix.lower())
     if copy is None:
-        raise InputError(f"{source} is not a CSV or Parquet file, which alone are copied. Take audit.clean(X, y).")
+        raise InputError(f"{source} is not a CSV or Parquet file: only these are copied. Use audit.clean(X, y).")
     if COPIES.get(out.suffix.lower(), copy) is not copy:
         raise InputError(f"{out} is a copy of {source}, so it has its format. Name it {out.stem}{source.suffix}.")
     return copy
@@ -95,7 +95,7 @@ def copy_parquet(audit: Audit, source: Path, out: Path, targets: Sequence[str], 
 
 
 def as_stored(cell: Any, kind: Any) -> Any:
-    """A number as a column of this type of Arrow's can hold it: in its decimals, the nearest that there is."""
+    """The number nearest to ``cell`` that a column of Arrow's type ``kind`` can hold."""
     import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
     if pa.types.is_decimal(kind):
@@ -114,7 +114,7 @@ COPIES: dict[str, Copy] = {".csv": copy_csv, ".parquet": copy_parquet, ".pq": co
 
 
 def new_cells(audit: Audit, columns: Sequence[Sequence[Any]]) -> list[dict[int, Any]]:
-    """Of each of the target's columns, the cells that are repaired, by their row's place, as the column writes them."""
+    """For each target column, the repaired cells by the index of their row, in the column's own spelling."""
     places = audit.row - 1
     if audit.task == "classification":
         cells = np.array([columns[0][place] for place in places.tolist()], dtype=object)
@@ -122,16 +122,16 @@ def new_cells(audit: Audit, columns: Sequence[Sequence[Any]]) -> list[dict[int, 
         return [{int(places[row]): new[row] for row in np.flatnonzero(new != cells)}]
     changed: list[dict[int, Any]] = []
     flagged = places[audit.flagged].tolist()
-    for cells, given, own in zip(columns, audit.given.T, mended(audit).T, strict=True):
+    for cells, given, own in zip(columns, audit.given.T, repaired_targets(audit).T, strict=True):
         digits = decimals(given)
         rows = zip(flagged, own.tolist(), given[audit.flagged].tolist(), strict=True)
-        new_of = {row: like(cells[row], new, digits) for row, new, old in rows if new != old}
-        changed.append({row: cell for row, cell in new_of.items() if cell != cells[row]})  # 2 is no more true than 1
+        new_of = {row: in_form_of(cells[row], new, digits) for row, new, old in rows if new != old}
+        changed.append({row: cell for row, cell in new_of.items() if cell != cells[row]})  # 2 for true is no change
     return changed
 
 
-def like(cell: Any, number: float, digits: int | None) -> Any:
-    """A number as the cell that it replaces is: of its type, or true or false in its spelling."""
+def in_form_of(cell: Any, number: float, digits: int | None) -> Any:
+    """A number in the form of the cell that it replaces: its type, or its spelling of true and false."""
     if isinstance(cell, bool):
         return number >= HALF
     flags = next((flags for flags in FLAGS if isinstance(cell, str) and cell.strip() in flags), None)
@@ -139,19 +139,19 @@ def like(cell: Any, number: float, digits: int | None) -> Any:
 
 
 def written(number: float, digits: int | None) -> str:
-    """A number as a column with so many decimals has it."""
+    """A number with this many decimals, None for as many as it needs."""
     return f"{number:.15g}" if digits is None else f"{number:.{digits}f}"
 
 
 def changed_text(table: Table, changed: Mapping[int, list[str] | None]) -> str:
-    """The file, some of its rows, by their place, as others or (None) left out; its line ends, and quotes, stay."""
-    with open(table.path, encoding="utf-8", newline="") as file:  # not utf-8-sig: the mark at its beginning stays
+    """The file with some rows, by their index, replaced or (None) left out; line ends and quotes stay as they are."""
+    with open(table.path, encoding="utf-8", newline="") as file:  # not utf-8-sig: a byte order mark stays
         lines = list(file)
     ends = [table.header_line, *table.lines]
     pieces = ["".join(lines[: table.header_line])]
     for place, (start, end) in enumerate(pairwise(ends)):
         text = "".join(lines[start:end])
-        row = text.lstrip("\r\n")  # empty lines before it are not the row's
+        row = text.lstrip("\r\n")  # empty lines before the row stay
         pieces += [text.removesuffix(row), csv_row(changed[place], line_end(row)) if place in changed else row]
     pieces.append("".join(lines[ends[-1] :]))
     text = "".join(pieces)
@@ -167,5 +167,5 @@ def csv_row(row: list[str] | None, end: str) -> str:
 
 
 def line_end(text: str) -> str:
-    """How a line ends, which the last one of a file need not."""
+    """The line end of a text; empty if it has none, as the last line of a file may."""
     return next((end for end in ("\r\n", "\n", "\r") if text.endswith(end)), "")

@@ -13,15 +13,15 @@ from gradsieve.choosing.reading import class_numbers
 from gradsieve.errors import InputError
 from gradsieve.estimators.learnt_rate import LEARN
 
-if TYPE_CHECKING:  # scikit-learn is needed by those who have a fitted estimator, and by nobody else
+if TYPE_CHECKING:  # scikit-learn is optional: only users with a fitted estimator have it
     from gradsieve.estimators.estimator import RobustClassifier, RobustRegressor
 
 
 OTHER_CLASS = (
-    "Give the y that it was fitted to; a class whose rows all have weight 0 it does not know: leave these out of the "
-    "fit, too."
+    "Give the y that it was fitted to. If all rows of this class have weight 0, the estimator does not know it: fit it "
+    "without these rows."
 )
-INNER = ("best_estimator_", "regressor_", "estimator_")  # where scikit-learn's own keep what they have fitted
+INNER = ("best_estimator_", "regressor_", "estimator_")  # where scikit-learn's meta-estimators keep what they fitted
 
 
 def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y: ArrayLike) -> Audit:
@@ -32,12 +32,12 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
             f"fitted is a {name}, whose last step was fitted: give fitted[-1], with fitted[:-1].transform(X) for X."
         )
     inner = next((each for each in INNER if hasattr(fitted, each)), None)
-    if inner and not hasattr(fitted, "estimators_"):  # those of many fits keep an unfitted one under such a name
+    if inner and not hasattr(fitted, "estimators_"):  # an ensemble's estimator_ is not fitted
         raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}.")
     if not hasattr(fitted, "_was_fitted_to"):
         raise InputError(
-            f"fitted is a {name}, but an audit is of one RobustClassifier or RobustRegressor, and of the X and y that "
-            "it was fitted to itself. Fit such a one."
+            f"fitted is a {name}, but only a RobustClassifier or RobustRegressor can be audited, with the X and y "
+            "that it was fitted to. Fit one."
         )
     if not hasattr(fitted, "row_scores_"):
         raise InputError(f"This {name} is not fitted yet. Call fit(X, y) first, then audit the same X and y.")
@@ -81,7 +81,7 @@ def check_length(what: str, rows: Any, fitted: RobustClassifier | RobustRegresso
 
 
 def output_names(y: Any, outputs: int) -> tuple[str, ...]:
-    """The columns of a frame, or y, or y0, y1, ..."""
+    """The columns of a frame; else y, or y0, y1, ..."""
     if hasattr(y, "columns"):
         return tuple(str(name) for name in y.columns)
     return ("y",) if outputs == 1 else tuple(f"y{place}" for place in range(outputs))

@@ -26,7 +26,7 @@ from gradsieve.tables.frame import as_names
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shards import is_shards
 
-EPOCHS = 50  # fewer than for a model: a network that is trained for long learns wrong targets by heart
+EPOCHS = 50  # fewer than a fit has: a network that is trained for long memorizes wrong targets
 
 
 def audit_file(
@@ -48,12 +48,12 @@ def audit_file(
 ) -> Audit:
     """Fit a network as ``gradsieve fit`` does, and audit the rows that have a target. Nothing is written.
 
-    ``id_column`` names the rows for whoever reads the audit: it is no input. ``drop_rate="learn"`` drops as many rows
-    as seem wrong on the way; "auto" lets held-out rows choose the share.
+    ``id_column`` holds names of the rows for readers of the audit; it is not used as an input. ``drop_rate="learn"``
+    drops as many rows as seem wrong during training; "auto" lets held-out rows choose the share.
     """
     data, targets, ignore, categorical = Path(data), *map(as_names, (targets, ignore, categorical))
     if id_column is not None and id_column in targets:
-        raise InputError(f"{argument('id_column')} names a target: {id_column}. What names rows is not what they hold.")
+        raise InputError(f"{argument('id_column')} names a target: {id_column}. Give a column of names.")
     ids = None if id_column is None else read_ids(data, id_column)
     prepared = prepare(data, targets, task, [*ignore, *([] if id_column is None else [id_column])], categorical, note)
     learns = drop_rate == LEARN
@@ -76,7 +76,7 @@ def audit_file(
         seen=fitted.ledger.judged.numpy(),
         dropped=fitted.ledger.dropped.numpy(),
         method=method,
-        run=Path(os.path.abspath(data)).name,  # of a path such as . too, and a link's own
+        run=Path(os.path.abspath(data)).name,  # also for a path such as "."; a link keeps its own name
         most=fitted.drop_rate if learns else 1.0,
         gaps=prepared.gaps,
         ids=None if ids is None else ids[np.array(prepared.names) - 1],
@@ -85,7 +85,7 @@ def audit_file(
 
 
 def read_ids(data: Path, name: str) -> NDArray[np.object_]:
-    """(N,) a column of a table as it is written: what its rows are called."""
+    """(N,) a column of a table as it is written, which names its rows."""
     if data.is_dir() and not is_shards(data):
         raise InputError(
             f"{data} is a folder of images, which are named by their files. Leave the column of names out."
@@ -95,7 +95,7 @@ def read_ids(data: Path, name: str) -> NDArray[np.object_]:
 
 
 def row_names(prepared: Prepared) -> dict[str, Any]:
-    """Rows of tables by their number from 1 and the columns of their targets, images by their number and their file."""
+    """Where the rows are in the source: numbers from 1, with a table's target columns or the images' files."""
     if prepared.side:
         numbers = np.arange(1, len(prepared.names) + 1)
         return {"row": numbers, "files": np.array(prepared.names, dtype=object)}

@@ -1,4 +1,4 @@
-"""From what a run knows of its rows to an audit."""
+"""From a run's records and final predictions to an audit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradsieve.audit.flags import rank_classes, rank_targets
 from gradsieve.audit.result import Audit
 from gradsieve.audit.suspicion import ranks, suspicion
 from gradsieve.data import Task
-from gradsieve.mistakes.kinds import KINDS, explain, named_alone
+from gradsieve.mistakes.kinds import KINDS, explain, single_output_kinds
 from gradsieve.mistakes.scatter import residual_scale
 from gradsieve.mistakes.share import score as loss_layer_score
 from gradsieve.mistakes.widths import no_gaps, off_outputs
@@ -22,7 +22,7 @@ from gradsieve.training.ledger import Ledger
 
 
 class Answers(NamedTuple):
-    """What the robust network says of the rows in the end."""
+    """The robust network's final predictions for the rows."""
 
     suggested: NDArray[Any]  # (N,) classes, or (N, q) targets
     confidence: NDArray[np.float32] | None  # (N,) probability of the suggested class; None for targets
@@ -30,7 +30,7 @@ class Answers(NamedTuple):
 
 
 def read_outputs(task: Task, given: NDArray[Any], outputs: NDArray[Any]) -> Answers:
-    """The answers in (N, K) probabilities or (N, q) predictions, for rows with ``given`` targets."""
+    """The answers from (N, K) probabilities or (N, q) predictions, for rows with ``given`` targets."""
     score = loss_layer_score(task, given, outputs).astype(np.float32)
     if task == "regression":
         return Answers(outputs, None, score)
@@ -38,7 +38,7 @@ def read_outputs(task: Task, given: NDArray[Any], outputs: NDArray[Any]) -> Answ
 
 
 def joined(parts: Iterable[Answers]) -> Answers:
-    """The answers of one part of the rows after the other."""
+    """The answers for consecutive parts of the rows as one."""
     suggested, confidence, score = zip(*parts, strict=True)
     sure = None if confidence[0] is None else np.concatenate(confidence)
     return Answers(np.concatenate(suggested), sure, np.concatenate(score))
@@ -60,15 +60,15 @@ def judge(
     dropped: NDArray[Any],  # and dropped
     method: str,
     run: str,
-    most: float = 1.0,  # the largest share of rows that may be flagged for their class
+    most: float = 1.0,  # of classes, the largest share of rows that may be flagged
     row: NDArray[np.int64] | None = None,
     targets: tuple[str, ...] = (),
     gaps: Mapping[str, NDArray[np.bool_]] | None = None,  # (N,) where an input is missing, by its name
     files: NDArray[np.object_] | None = None,
     ids: NDArray[np.object_] | None = None,
 ) -> Audit:
-    """Rank the rows, flag the first of them, and say what the network expected instead."""
-    if np.isnan(mean_score).all():  # the method has no scores: what the network says in the end must do
+    """Rank the rows, flag the most suspect, and tell what the network expected instead."""
+    if np.isnan(mean_score).all():  # the method has no scores: take the final ones
         mean_score = answers.score
     gaps = gaps or {}
     missing = np.stack(list(gaps.values()), axis=1) if gaps else no_gaps(len(given))
@@ -81,12 +81,12 @@ def judge(
     flagged = (rank <= ranking.flagged) & ~np.isnan(ranking.scores)
     suspect, source = suspicion(ranking.scores, int(flagged.sum())), ranking.source
     warnings = [*([ranking.caution] if ranking.caution else []), *cautions(flagged, gaps)]
-    del ranking  # as long as the rows, and so are others to come
+    del ranking  # frees an array as long as the rows before more are made
     off = kind = None
     if explained is not None:
         scale = residual_scale(given, answers.suggested, ~flagged)
         off = off_outputs(given, answers.suggested, missing, explained.widths, scale)
-        number = named_alone(given, answers.suggested, missing, explained.number, off, flagged)
+        number = single_output_kinds(given, answers.suggested, missing, explained.number, off, flagged)
         words = np.array([*KINDS, ""], dtype=object)
         kind = words[np.where(flagged, number, np.int8(-1))]
         del explained, number

@@ -1,4 +1,4 @@
-"""Clean and go on: the data without its suspect rows, or with them repaired."""
+"""The audited data without the flagged rows, or with their targets repaired."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gradsieve.mistakes.scatter import spread
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
-NEAR_TEN = 0.1  # a factor of all outputs, which is fitted to them, is a power of ten if it is as near to it
-MOST_DECIMALS = 9  # beyond, a column is no list of rounded numbers
+NEAR_TEN = 0.1  # a factor fitted to several outputs is taken for a power of ten if it is off by less than this share
+MOST_DECIMALS = 9  # a column that needs more was not rounded
 
 
 def clean(audit: Audit, *arrays: Any) -> Any:
@@ -30,7 +30,7 @@ def clean(audit: Audit, *arrays: Any) -> Any:
 
 
 def taken(array: Any, rows: NDArray[np.int64]) -> Any:
-    """Some rows of a frame, a tensor or a sparse matrix as one of its kind, of anything else as an array."""
+    """Some rows of an array; frames, tensors and sparse matrices keep their type."""
     if hasattr(array, "iloc"):
         return array.iloc[rows]
     if hasattr(array, "tocsr"):
@@ -39,12 +39,12 @@ def taken(array: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def repaired(audit: Audit, y: ArrayLike) -> Any:
-    """A copy of the targets in which flagged rows are mended, of several outputs those that are off."""
+    """A copy of the targets with flagged rows repaired; of several outputs, those that are off."""
     check_rows(audit, 0, y)
     targets = repaired_array(audit, np.array(y))
     if not hasattr(y, "iloc"):
         return targets
-    frame: Any = y  # of pandas: the rows keep their names, and so do the columns
+    frame: Any = y  # of pandas, with the same index and columns
     named = {"columns": frame.columns} if hasattr(frame, "columns") else {"name": frame.name}
     return type(frame)(targets, index=frame.index, **named)
 
@@ -56,17 +56,17 @@ def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
             raise InputError(
                 f"y has the shape {targets.shape}, but {audit.given.shape[1]} targets of a row were audited."
             )
-        if not np.issubdtype(targets.dtype, np.floating):  # whole numbers stay so: mended ones are rounded as well
+        if not np.issubdtype(targets.dtype, np.floating):  # whole numbers stay whole: repaired ones are rounded
             targets = targets.astype(np.int64 if np.issubdtype(targets.dtype, np.integer) else np.float64)
-        flagged, found = np.flatnonzero(audit.flagged), mended(audit)
+        flagged, found = np.flatnonzero(audit.flagged), repaired_targets(audit)
         own, is_new = targets[flagged].reshape(found.shape), found != audit.given[flagged]
         own[is_new] = found[is_new]
         targets[flagged] = own.reshape(len(flagged), *targets.shape[1:])
         return targets
-    # What a network expects of a row that lacks an input is no reason to change its class.
+    # If an input is missing, the prediction is too uncertain to change the class.
     flagged = np.flatnonzero(audit.flagged & ~audit.has_gap)
     suggested = audit.suggested[flagged]
-    # How y spells a class is seen where it gives it.
+    # The spelling of a class in y is taken from a row of that class.
     classes, first = np.unique(audit.given, return_index=True)
     unspelt = np.setdiff1d(suggested, classes)
     if len(unspelt):
@@ -76,11 +76,11 @@ def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
     return targets
 
 
-def mended(audit: Audit) -> NDArray[np.float64]:
-    """(flagged, q) the targets of flagged rows as they should perhaps have been, in the decimals of their column.
+def repaired_targets(audit: Audit) -> NDArray[np.float64]:
+    """(flagged, q) repaired targets of the flagged rows, rounded to the decimals of their column.
 
-    Where it is plain what happened to a number, that is undone: its sign is turned, a power of ten divided out. Others
-    that are off become what the network expects, unless the row lacks an input: then that is a guess, and they stay.
+    A flipped sign is turned back, and a power of ten divided out. Other targets that are off become the network's
+    prediction, unless the row lacks an input: then the prediction is too uncertain, and they stay.
     """
     assert audit.kind is not None
     given, expected = audit.given[audit.flagged], audit.suggested[audit.flagged]
@@ -99,9 +99,9 @@ def mended(audit: Audit) -> NDArray[np.float64]:
 def undo_scaling(
     given: NDArray[Any], expected: NDArray[Any], is_off: NDArray[np.bool_], units: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """(n, q) rows that were multiplied by a power of ten, divided by it; NaN where the factor is another one.
+    """(n, q) rows that were multiplied by a power of ten, divided by it; NaN if the factor is no power of ten.
 
-    One number alone was, or it would not be called scaled; of many, each in its unit, the factor is a fit.
+    A single output is only called scaled if the factor is one. For several, each in its unit, the factor is fitted.
     """
     is_alone = is_off.sum(1) == 1
     tens = np.array(POWERS_OF_TEN)
@@ -116,13 +116,13 @@ def undo_scaling(
 
 
 def decimals(column: NDArray[Any]) -> int | None:
-    """How many decimals the numbers of a column have; None where they are not rounded."""
+    """The number of decimals of a column; None if it is not rounded."""
     counts = range(MOST_DECIMALS + 1)
     return next((count for count in counts if (np.round(column, count) == column).all()), None)
 
 
 def replaced(audit: Audit) -> NDArray[np.bool_]:
-    """(flagged, q) which targets of the flagged rows are not to be kept: those that are off, or all where none is."""
+    """(flagged, q) which targets of the flagged rows to replace: those that are off, or all if none is."""
     assert audit.off is not None
     off = audit.off[audit.flagged]
     return off | ~off.any(1, keepdims=True)

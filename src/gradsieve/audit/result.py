@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """Row by row, in the order of the source: how suspect it is, and what it should perhaps have been."""
+    """How suspect each row is, in the order of the source, and what its target should perhaps have been."""
 
     task: Task
     names: tuple[str, ...]  # of the classes, or of the outputs
     row: NDArray[np.int64]  # (N,) the row of the source: files count from 1, arrays and data sets from 0
-    suspicion: NDArray[np.float64]  # (N,) in [0, 1]; what is flagged has 0.5 and more
+    suspicion: NDArray[np.float64]  # (N,) in [0, 1]; flagged rows have 0.5 and more
     rank: NDArray[np.integer[Any]]  # (N,) 1 is the most suspect
     flagged: NDArray[np.bool_]  # (N,)
     given: NDArray[Any]  # (N,) class numbers, or (N, q) targets
@@ -38,14 +38,14 @@ class Audit:
     off: NDArray[np.bool_] | None  # (N, q) which outputs are off; None for classes
     kind: NDArray[np.object_] | None  # (N,) "sign flipped", "swapped", "scaled", "random", ""; None for classes
     rate: float  # the share of rows that is flagged
-    rate_source: str  # where it comes from, in words
+    rate_source: str  # why that share, in words
     method: str
     run: str  # the name of the run or file
     files: NDArray[np.object_] | None = None  # (N,) the rows' own files, for images
-    targets: tuple[str, ...] = ()  # the columns of its table that hold what is given
-    ids: NDArray[np.object_] | None = None  # (N,) what the rows are called in a column of their table
+    targets: tuple[str, ...] = ()  # the columns of its table that hold the targets
+    ids: NDArray[np.object_] | None = None  # (N,) the names of the rows, from a column of their table
     gaps: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)  # (N,) where an input is missing, by its name
-    warnings: tuple[str, ...] = ()  # sentences: where the flags say less than they seem to
+    warnings: tuple[str, ...] = ()  # sentences: why the flags may be unreliable
 
     @property
     def has_gap(self) -> NDArray[np.bool_]:
@@ -60,11 +60,11 @@ class Audit:
         return f"<Audit of {self.run}: {len(self)} rows, {flagged} flagged ({self.rate_source})>"
 
     def table(self) -> dict[str, NDArray[Any]]:
-        """Column by column, in the order of the CSV; a row for each row of the source."""
+        """Columns by name, in the order of the CSV; a row for each row of the source."""
         return columns.table(self, np.arange(len(self)))
 
     def most_suspect(self, rows: int = 20) -> dict[str, NDArray[Any]]:
-        """The same of the most suspect rows, the worst first."""
+        """The same columns for the most suspect rows, the worst first."""
         check_count("rows", rows, 0)
         return columns.table(self, np.argsort(self.rank, kind="stable")[:rows])
 
@@ -81,8 +81,8 @@ class Audit:
         return repair.clean(self, *arrays)
 
     def repaired(self, y: ArrayLike) -> Any:
-        """A copy of the targets in which flagged rows have what they should perhaps have been, in the words or units
-        of ``y``: the sign turned, the power of ten divided out, or what is suggested, unless the row lacks an input."""
+        """A copy of the targets with those of flagged rows repaired, in the words or units of ``y``: the sign turned,
+        the power of ten divided out, or what is suggested, unless the row lacks an input."""
         return repair.repaired(self, y)
 
     def to_csv(self, path: str | Path) -> None:

@@ -17,13 +17,13 @@ from gradsieve.training.result import require_trained_on
 from gradsieve.training.setting import Setting, prepare
 from gradsieve.training.state import load_weights
 
-PART = 2**16  # rows
+PART = 2**16  # rows predicted at a time
 
 
 def audit_run(folder: str | Path) -> Audit:
     """The audit of a finished run of ``gradsieve train``, from its ledger, its weights and its training rows.
 
-    The rows are loaded again, and those that the run corrupted are corrupted again: what is given is what the run saw.
+    The rows are loaded and corrupted again as in the run, so that ``given`` is what the run was trained on.
     """
     found = read_folder(Path(folder))
     if not found.finished:
@@ -46,7 +46,7 @@ def audit_run(folder: str | Path) -> Audit:
 
 
 def final_answers(setting: Setting, weights: dict[str, Tensor]) -> Answers:
-    """What the networks of a run say of its training rows in the end, together."""
+    """The joint final predictions of a run's networks for its training rows."""
     networks = setting.make_networks()
     load_weights(networks, weights)
     train, task = setting.data.train, setting.data.task
@@ -55,6 +55,6 @@ def final_answers(setting: Setting, weights: dict[str, Tensor]) -> Answers:
         outputs = torch.stack([predict(network, inputs, setting.device).cpu() for network in networks])
         return read_outputs(task, targets.numpy(), common_answer(task, outputs.double()))
 
-    # In parts: the probabilities of all classes of all rows may be more than the rest of the audit together.
+    # In parts: the probabilities of all classes may need more memory than the rest of the audit.
     parts = zip(train.inputs.split(PART), train.targets.split(PART), strict=True)
     return joined(of_part(inputs, targets) for inputs, targets in parts)

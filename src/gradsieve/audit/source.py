@@ -1,4 +1,4 @@
-"""Whether a file still is the one that was audited, as far as its targets tell."""
+"""Whether a file is still the one that was audited, judged by its targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradsieve.tables.targets import filled_rows
 
 
 def require_audited(source: Path, targets: Sequence[str], task: Task, rows: NDArray, given: NDArray) -> None:
-    """Refuse a file other than that in whose ``rows`` (N,), from 1, an audit was ``given`` targets (N, q)."""
+    """Refuse a file whose ``rows`` (N,), numbered from 1, have other targets than those ``given`` (N, q)."""
     frame = read_frame(source)
     targets = frame.find(argument("targets"), targets)
     differs = changed(frame, targets, task, rows, given)
@@ -39,11 +39,11 @@ def require_audited(source: Path, targets: Sequence[str], task: Task, rows: NDAr
 def changed(
     frame: Frame, targets: Sequence[str], task: Task, rows: NDArray, given: NDArray, *, as_written: bool = False
 ) -> NDArray[np.bool_]:
-    """(rows of the file, q) whether a target is another; rows that were not judged had none."""
+    """(rows of the file, q) whether a target has changed; rows that were not audited must have none."""
     if len(rows) and not 1 <= rows.min() <= rows.max() <= len(frame):
         odd = rows.min() if rows.min() < 1 else rows.max()
         raise InputError(
-            f"{frame.path} has {len(frame)} rows, from 1, but the audit knows a row {odd}: give the file that was "
+            f"{frame.path} has {len(frame)} rows, from 1, but the audit has a row {odd}: give the file that was "
             "audited, as it was."
         )
     if task == "classification":

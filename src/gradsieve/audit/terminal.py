@@ -13,9 +13,9 @@ from rich.text import Text
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
-MOST_OUTPUTS = 4  # beyond, given and suggested targets make no table for a terminal
-ROWS = 10  # the most suspect
-CONFUSED = 3  # classes named for one
+MOST_OUTPUTS = 4  # with more, given and suggested targets are too wide for a terminal
+ROWS = 10  # most suspect rows shown
+CONFUSED = 3  # suggested classes shown for each class
 
 
 def audit_table(audit: Audit) -> Group:

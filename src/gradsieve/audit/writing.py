@@ -1,4 +1,4 @@
-"""An audit as files. Nothing is written over, and what is written is whole or not there."""
+"""An audit as files. No file is overwritten, and none is left half written."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gradsieve.training.files import whole_file, write_json
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
-CHUNK = 2**16  # rows turned into text at a time: ten million need no more memory than these
+CHUNK = 2**16  # rows turned into text at a time, to bound memory
 
 
 def write_audit(audit: Audit, folder: Path) -> list[Path]:
-    """audit.csv, audit.parquet where pyarrow is there, and audit.json last: a folder that has it is whole."""
+    """Write audit.csv, audit.parquet if pyarrow is installed, and audit.json last, which marks a complete folder."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "audit.csv"]
     write_csv(audit, written[0])
@@ -46,13 +46,13 @@ def write_csv(audit: Audit, path: Path) -> None:
 
 
 def chunks(audit: Audit) -> Iterator[NDArray[np.int64]]:
-    """The rows, some at a time; at least once, for the names of the columns."""
+    """The indices of the rows in chunks; one empty chunk if there are none, for the names of the columns."""
     for start in range(0, max(1, len(audit)), CHUNK):
         yield np.arange(start, min(start + CHUNK, len(audit)))
 
 
 def cells(column: NDArray[Any]) -> list[Any]:
-    """A column as a spreadsheet may read it: text begins no formula, NaN is empty, a flag is 0 or 1."""
+    """A column as safe for spreadsheets: text begins no formula, NaN is empty, a flag is 0 or 1."""
     if column.dtype == bool:
         return column.astype(int).tolist()
     if column.dtype == object:
@@ -64,7 +64,7 @@ def cells(column: NDArray[Any]) -> list[Any]:
 
 
 def rounded(column: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Numbers of single precision without the digits, beyond the seventh, that are noise."""
+    """Numbers of single precision rounded to seven digits: the rest is noise."""
     values = column.astype(np.float64)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         unit = 10.0 ** (7 - np.ceil(np.log10(np.abs(values))))
@@ -73,7 +73,7 @@ def rounded(column: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def write_parquet(audit: Audit, path: Path) -> None:
-    """The columns of the CSV, with their types. Text stays as it is: no spreadsheet runs it."""
+    """The columns of the CSV, with their types. Text stays as it is, since no spreadsheet runs it."""
     try:
         import pyarrow as pa  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
@@ -95,7 +95,7 @@ def write_summary(audit: Audit, path: Path) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path, mode: Literal["wb", "w"]) -> Iterator[IO[Any]]:
-    """A file that appears under its name when all of it is written, and only where there was none."""
+    """A new file that appears under its name only once all of it is written."""
     check_absent(path)
     try:
         with whole_file(path, mode) as file:

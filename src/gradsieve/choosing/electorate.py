@@ -1,4 +1,4 @@
-"""Who is asked about a drop rate: which rows the candidates learn from, and which of the others vote on them."""
+"""Which rows the candidates for a drop rate are trained on, and which of the other rows vote on them."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ import torch
 from gradsieve import seeds
 from gradsieve.counts import part
 
-ENOUGH = 45  # times the square root of the rows: so many take part, all of them up to 2,025 rows,
-ENOUGH_OF_MANY = 40  # and so many where there is one network to a candidate: a race should cost about one run
-VOTERS = 0.2  # of those
+SAMPLE = 45  # rows that take part, divided by the square root of all rows: all take part up to 2,025 rows
+SAMPLE_ALONE = 40  # the same if a candidate is a single network: the race should cost about as much as one run
+VOTERS = 0.2  # the share of these rows that no candidate is trained on
 MOST_VOTERS = 5_000
-MOST_PARTS = 5  # networks of a candidate, each with voters of its own,
-PARTED_ROWS = 10_000  # and no more than this divided by the rows: one from 5,001 rows on
+MOST_PARTS = 5  # networks in a candidate, each trained on other rows and with voters of its own
+PARTED_ROWS = 10_000  # the number of networks is at most this divided by the rows: one from 5,001 rows on
 
 
 class Part(NamedTuple):
-    """Of an electorate."""
+    """The rows for one network of a candidate."""
 
-    trained: torch.Tensor  # the rows that a network learns from,
-    voters: torch.Tensor  # and those that it is asked about
-    spare: torch.Tensor  # neither
+    trained: torch.Tensor  # the rows that it is trained on
+    voters: torch.Tensor  # held-out rows that vote on it
+    spare: torch.Tensor  # rows that do neither
 
     def widened(self) -> Part:
-        """All rows but the voters are learnt from."""
+        """The same voters, with all other rows to train on."""
         return Part(torch.cat([self.trained, self.spare]), self.voters, self.spare[:0])
 
 
 class Electorate(NamedTuple):
-    """Of one set."""
+    """The rows of one data set, and their parts."""
 
-    rows: torch.Tensor  # all of them, as the fit in the end reads them
+    rows: torch.Tensor  # all of them, in the order in which the final fit reads them
     parts: tuple[Part, ...]
 
     @property
     def whole(self) -> Part:
-        """All rows are learnt from, and all voters asked: no vote, but what the fit in the end will say."""
+        """All rows to train on, and all voters to predict for: no vote, but a rehearsal of the final fit."""
         voters = torch.cat([part.voters for part in self.parts])
         return Part(self.rows, voters, voters[:0])
 
     def renumbered(self, numbers: torch.Tensor) -> Electorate:
-        """The same, where row i goes by ``numbers[i]``."""
+        """The same rows, with row i called ``numbers[i]``."""
         return Electorate(numbers[self.rows], tuple(Part(*(numbers[each] for each in part)) for part in self.parts))
 
 
 def electorate(rows: int, seed: int) -> Electorate:
-    """Which rows candidates are trained on, and which vote; a sample where there are many.
+    """Split the rows into those that candidates are trained on, a sample if there are many, and those that vote.
 
-    A vote costs far less than an epoch, so rows that are not in the sample vote as well. Of few rows more vote than one
-    network leaves: a candidate is then several networks, and each row votes on one that did not see it.
+    A vote costs far less than an epoch, so rows outside the sample vote as well. If there are few rows, one network
+    leaves too few to vote: then a candidate is several networks, and each row votes on one that was not trained on it.
     """
     order = torch.randperm(rows, generator=seeds.generator(seed, "electorate"))
     parts = max(1, min(MOST_PARTS, PARTED_ROWS // rows))
-    sample = min(rows, int((ENOUGH if parts > 1 else ENOUGH_OF_MANY) * rows**0.5))
+    sample = min(rows, int((SAMPLE if parts > 1 else SAMPLE_ALONE) * rows**0.5))
     trained = sample - part(VOTERS, sample)
     voters = min(rows - trained, rows // parts)
     asked = min(voters, trained, MOST_VOTERS)

@@ -4,7 +4,7 @@ If almost half of the targets are wrong, honest rows hardly outvote the others, 
 may tie. The tie-breaker is the median residual: it is small if a network follows the majority, whatever the wrong rows
 say. Alone it would be a bad judge, since on clean rows it favours a network that gives up the hard ones. So it decides
 only between candidates that the vote cannot tell apart, and not if it may itself be the residual of a wrong row.
-For classes the tie-breaker is the number of labels that a candidate gets right: it can only speak for rate 0.
+For classes the tie-breaker is the number of labels that a candidate predicts: it can only decide for rate 0.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gradsieve.choosing.estimate import is_off, tolerance
 from gradsieve.choosing.reading import Array
 from gradsieve.choosing.vote import PATIENCE, SURE, VoteResult, ballots_of, tally
 
-# Of its median residual: what another must come down to, before rate 0 is left for it. Where nothing is wrong but some
-# amounts are far larger than most, giving these up takes a quarter off the median.
+# Rate 0 loses only to a median residual below this share of its own: giving up a few targets that are far larger than
+# the others, none of them wrong, takes a quarter off the median.
 CLOSER = 2 / 3
-ALIKE = 1.05  # median residuals within this factor of the smallest: the smaller rate is taken
-MAJORITY = 0.55  # of the rows must look right to every candidate, or the median residual may be a wrong row's
+ALIKE = 1.05  # median residuals within this factor of the smallest are equal: the smaller rate is taken
+MAJORITY = 0.55  # the share of rows that must look right to every candidate: else the median may be a wrong row's
 
 
 class Verdict(NamedTuple):
@@ -31,25 +31,24 @@ class Verdict(NamedTuple):
 
     best: int
     result: VoteResult  # of the vote alone
-    even: tuple[int, ...]  # the winner of the vote, and those that it does not lead by two standard errors
+    tied: tuple[int, ...]  # the winner of the vote, and those that it does not lead by two standard errors
 
 
 def judge(
     answers: Array, given: NDArray, weights: Array, *, has_plain: bool, has_majority: bool, must_be_sure: bool = False
 ) -> Verdict:
-    """The best of (M, N, k) ``answers``, with ``given`` and ``weights`` as `read_rows` and `read_weights` have them.
+    """The best of (M, N, k) ``answers``, with ``given`` and ``weights`` from `read_rows` and `read_weights`.
 
-    ``has_plain``: candidate 0 drops no rows, and is left for good reason only. ``must_be_sure``: for candidate 1 it is
-    left only if that is two standard errors ahead, unless one contradicts the other. ``has_majority``: the median
-    residual can break a tie. It cannot, either, if two candidates that drop about as many rows contradict each other:
-    then each has found a majority of its own.
+    ``has_plain``: candidate 0 drops no rows, and loses only to one half a standard error ahead. ``must_be_sure``:
+    candidate 1 must be two ahead of it, unless the two contradict each other. ``has_majority``: the median residual may
+    break a tie; but not if two candidates at neighbouring rates contradict each other, each with its own majority.
     """
     count = len(answers)
     if count == 1:
         return Verdict(0, VoteResult((0,), np.zeros((1, 1)), np.zeros((1, 1))), (0,))
     result = tally(ballots_of(answers, given, weights), np.ones(len(given)), count, "none")
     leader, lead, error = result.ranking[0], result.margins[result.ranking[0]], result.errors[result.ranking[0]]
-    even = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])
+    tied = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])
     is_doubtful = must_be_sure and leader == 1 and not is_plain_contradicted(answers, given)
     patience = SURE if is_doubtful else PATIENCE
     best = 0 if has_plain and lead[0] <= patience * error[0] else leader
@@ -57,13 +56,13 @@ def judge(
         best = next(
             each for each in (best, *result.ranking) if not (has_plain and is_refuted(answers, given, weights, each))
         )
-        return Verdict(best, result, even)
+        return Verdict(best, result, tied)
     dropping = answers[1:] if has_plain else answers
     if has_majority and all(map(agree, dropping, dropping[1:])):
-        best = nearest(median_residuals(answers, given, weights), best, even, has_plain)
-    elif has_plain and 0 in even:
+        best = nearest(median_residuals(answers, given, weights), best, tied, has_plain)
+    elif has_plain and 0 in tied:
         best = 0
-    return Verdict(best, result, even)
+    return Verdict(best, result, tied)
 
 
 def is_plain_contradicted(answers: Array, given: NDArray) -> bool:
@@ -75,9 +74,9 @@ def is_plain_contradicted(answers: Array, given: NDArray) -> bool:
 
 
 def is_refuted(answers: Array, given: NDArray, weights: Array, number: int) -> bool:
-    """Whether a candidate gives clearly fewer rows their label than candidate 0 does.
+    """Whether a candidate predicts the label of clearly fewer rows than candidate 0 does.
 
-    The vote of classes goes by probabilities, and networks that are hardly trained yet are the surer the fewer rows
+    The vote on classes compares probabilities, and networks that are hardly trained yet are the surer the fewer rows
     they learn from.
     """
     hits = answers.argmax(2) == given  # (M, N)
@@ -85,17 +84,20 @@ def is_refuted(answers: Array, given: NDArray, weights: Array, number: int) -> b
     return bool(lost.sum() > SURE * np.sqrt((lost**2).sum()))
 
 
-def nearest(residuals: Array, best: int, even: Sequence[int], has_plain: bool) -> int:
-    """The smallest rate of those that lie nearest to their rows, among ``even`` ones that drop rows."""
-    smallest = residuals[list(even)].min()
+def nearest(residuals: Array, best: int, tied: Sequence[int], has_plain: bool) -> int:
+    """The smallest rate with about the smallest median residual, among the ``tied`` ones that drop rows.
+
+    If rate 0 is the ``best``, it stays unless another's residual is clearly smaller.
+    """
+    smallest = residuals[list(tied)].min()
     if has_plain and best == 0 and smallest > CLOSER * residuals[0]:
         return best
-    dropping = even[1:] if has_plain and even[0] == 0 else even
+    dropping = tied[1:] if has_plain and tied[0] == 0 else tied
     return next((each for each in dropping if residuals[each] <= ALIKE * smallest), best)
 
 
 def median_residuals(answers: Array, given: NDArray, weights: Array) -> Array:
-    """(M,) the distance within which half of the rows' weight lies."""
+    """(M,) each candidate's weighted median distance from the targets."""
     distance = np.sqrt(((answers - given) ** 2).sum(2))  # (M, N)
     order = distance.argsort(1, kind="stable")
     reached = weights[order].cumsum(1)
@@ -104,8 +106,8 @@ def median_residuals(answers: Array, given: NDArray, weights: Array) -> Array:
 
 
 def is_majority_right(answers: Array, given: NDArray, weights: Array) -> bool:
-    """Whether to every candidate more than half of the amounts look right, with something to spare."""
-    # Small mistakes count, too: where they are many, the median residual is one of them.
+    """Whether to every candidate clearly more than half of the real-valued targets look right."""
+    # Small mistakes count, too: if there are many, the median residual is one of them.
     wrong = max(float(is_off(each, given) @ weights) for each in answers) / weights.sum()
     return bool(wrong <= 1 - MAJORITY)
 

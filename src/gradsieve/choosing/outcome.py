@@ -1,4 +1,4 @@
-"""What comes of a race: how many targets are wrong, which rate is used, and what a person should know about it."""
+"""The outcome of a race: the estimated share of wrong targets, the rate to use, and a warning to the user."""
 
 from __future__ import annotations
 
@@ -6,81 +6,82 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.choosing.ballot import STEP, Vote, last_vote
-from gradsieve.choosing.estimate import FAR, honest_error, suspects, tolerance, weigh_suspects
+from gradsieve.choosing.estimate import FAR, honest_error, suspect_share, suspects, tolerance
 from gradsieve.choosing.judge import is_plain_contradicted
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.reading import Array
 from gradsieve.choosing.vote import resamples
 
-CLOSE = 1.0  # standard errors by which a larger rate may be behind the winner, for the estimate to go that far
-MANY = 0.2  # wrong targets: of labels that a census finds, unless dropping is clearly bad, they are dropped
-INTERVAL = (5, 95)  # percentiles
+CLOSE = 1.0  # standard errors: a rate that is no farther behind the winner is about as good
+MANY = 0.2  # the share of wrong targets that is reason to drop after a tied vote on a sample, or else to warn
+INTERVAL = (5, 95)  # percentiles of the estimates from resampled rows
 
 
-def knowing_answers(last: Vote, best: int) -> Array:
-    """Whose answers in the last vote the estimate is made of: the winner's, if none knows better.
+def answers_to_count_by(last: Vote, best: int) -> Array:
+    """The predictions in the last vote by which wrong targets are counted: the winner's, unless others are better.
 
-    Classes: what drops none has learnt wrong labels by heart, and contradicts right ones. Another that contradicts
-    fewer knows more. Amounts: a larger rate, if honest rows lie nearer to what it says. Where nearly half of the
-    targets are wrong, the vote tends to the smaller of two rates, and wrong rows still bend what that says.
+    Classes: a winner that drops no rows has memorized wrong labels and contradicts right ones; then the candidate that
+    contradicts the fewest labels. Real-valued targets: a larger rate, if honest rows lie nearer to its predictions. If
+    nearly half of the targets are wrong, the vote tends to the smaller of two rates, which wrong rows still bend.
     """
     given, drops = last.given, last.names[best] > 0
+    winner = last.answers[best : best + 1]
     if given.ndim == 1:
-        heard = last.answers[best : best + 1] if drops else last.answers
-        return min(heard, key=lambda each: weigh_suspects(*suspects(each, given), last.weights))
-    heard = last.answers[best:] if drops and not is_close(last.answers[best], given) else last.answers[best : best + 1]
-    return min(heard, key=lambda each: honest_error(each, given))
+        compared = winner if drops else last.answers
+        return min(compared, key=lambda each: suspect_share(*suspects(each, given), last.weights))
+    compared = last.answers[best:] if drops and not is_close(last.answers[best], given) else winner
+    return min(compared, key=lambda each: honest_error(each, given))
 
 
 def is_close(answers: Array, given: NDArray) -> bool:
-    """Whether honest amounts are met so closely that wrong ones no longer bend what is said."""
+    """Whether honest real-valued targets are predicted so closely that wrong ones cannot have bent the predictions."""
     return FAR * honest_error(answers, given) <= tolerance(given)
 
 
 def rate_by_race(votes: list[Vote], estimate: float) -> float:
-    """The winner's rate, or the estimate where that is larger, as far as a rate that the rows find about as good.
+    """The winner's rate, or the estimate if that is larger, but no more than the largest rate that is about as good.
 
-    The winner knows these targets to be wrong, and would not have chosen to drop any if it did no good. But trimming
-    may cost more than the wrong rows do, in a network that is short of steps, or end with a majority of wrong ones. Of
-    amounts it goes to the next rate at most, if that was about as good when it was last heard.
+    Dropping all that seems wrong may cost more than it gains, if the network has few steps, or leave a majority of
+    wrong rows. For real-valued targets only the winner and the next rate are compared, by the last vote that had both.
+    If rate 0 has won, nothing is dropped.
     """
     last = votes[-1]
     winner = last.names[last.verdict.best]
     if not winner:
         return winner
-    heard = last.names if last.given.ndim == 1 else [rate for rate in votes[0].names if rate - winner < STEP]
-    largest = max(rate for rate in heard if is_about_as_good(*last_vote(rate, winner, votes)))
+    compared = last.names if last.given.ndim == 1 else [rate for rate in votes[0].names if rate - winner < STEP]
+    largest = max(rate for rate in compared if is_about_as_good(*last_vote(rate, winner, votes)))
     return max(winner, min(round(estimate, 2), largest))
 
 
 def is_about_as_good(margin: float, error: float, share: float) -> bool:
-    """Whether a rate is at most a standard error behind the winner."""
+    """Whether a rate, if it was in any vote, was at most a standard error behind the winner."""
     return share > 0 and -margin <= CLOSE * error
 
 
 def rate_by_census(last: Vote, estimate: float, largest: float) -> float:
-    """The estimate of a census, and no less than the winner's rate; 0 where nothing is to be gained.
+    """The estimate of a census, but no less than the winner's rate; 0 if dropping does no good.
 
-    Candidates on a sample are short of rows, which the run is not. What they can say is whether dropping does good.
-    Where they cannot say even that, rate 0 and another being even in the end, many wrong labels are reason enough.
+    Candidates are trained on a sample and short of rows, which the final fit is not. So they only tell whether dropping
+    does good. If they cannot even tell that, because rate 0 and another are tied, many wrong labels are reason enough.
     """
-    winner, is_even = last.names[last.verdict.best], len(last.verdict.even) > 1
-    if not winner and not (is_even and estimate >= MANY):
+    winner, is_tied = last.names[last.verdict.best], len(last.verdict.tied) > 1
+    if not winner and not (is_tied and estimate >= MANY):
         return winner
     return max(winner, min(round(estimate, 2), largest))
 
 
 def estimate_and_interval(found: tuple[NDArray, Array], weight: Array, seed: int) -> tuple[float, tuple[float, float]]:
-    """The share of suspects, given with how much each row says, and where most of it lies when rows are drawn anew."""
-    drawn = [weigh_suspects(*found, weight * copies) for copies in resamples(len(weight), seed)]
+    """The share of suspects, which are ``found`` as by `suspects`, and its range when the rows are resampled."""
+    drawn = [suspect_share(*found, weight * copies) for copies in resamples(len(weight), seed)]
     lower, upper = np.percentile(drawn, INTERVAL)
-    return weigh_suspects(*found, weight), (float(lower), float(upper))
+    return suspect_share(*found, weight), (float(lower), float(upper))
 
 
 def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0, is_divided: bool = False) -> str:
-    """A warning about a pick, in a sentence or two; empty if all is well.
+    """The warning about a pick, in a sentence or two; empty if all is well.
 
-    ``refuted``: the rate that was not used, because networks that see other rows contradict the winner; else 0.
+    ``refuted``: the rate that is not used because networks trained on other rows contradict the winner; else 0.
     ``is_divided``: the rows follow two rules, and the estimate is the share of the smaller part.
     """
     if refuted:
@@ -96,11 +97,11 @@ def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0, is_divided: b
     plain = pick.rates[0]
     if pick.rate > pick.winner == plain:
         return ""  # a census has decided
-    # The first vote is of all rates. Once dropping is decided on, the last in which rate 0 takes part knows best.
+    # If rate 0 has won: the first vote, which had all rates; else the last vote that had rate 0.
     vote = votes[0] if pick.winner == plain else [each for each in votes if plain in each.names or each is votes[0]][-1]
-    even = [vote.names[each] for each in vote.verdict.even]
-    apart = max(even) if pick.winner == plain else pick.winner
-    if plain in even and apart - plain > STEP:
+    tied = [vote.names[each] for each in vote.verdict.tied]
+    apart = max(tied) if pick.winner == plain else pick.winner
+    if plain in tied and apart - plain > STEP:
         return (
             f"The held-out rows cannot tell the drop rates {plain:g} and {apart:g} apart; {pick.rate:g} is used. "
             "Use more rows, or set the drop rate yourself."

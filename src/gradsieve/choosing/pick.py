@@ -1,4 +1,4 @@
-"""A drop rate that was chosen, and how: what people see and files keep."""
+"""The chosen drop rate, and how it was chosen: what the user sees and files keep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gradsieve.choosing.vote import Choice
 from gradsieve.counts import check_rate
 
-LEAST_ROWS = 200  # a fifth of fewer rows is too few for a vote
+LEAST_ROWS = 200  # of fewer rows, the fifth that votes is too small
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def no_pick(warning: str = "") -> RatePick:
 
 
 def too_few(rows: int) -> RatePick:
-    """The pick for a table so small that its vote would be a lottery."""
+    """The pick for a table too small for a vote."""
     return no_pick(
         f"{rows} rows are too few to choose a drop rate ({LEAST_ROWS} are needed), so nothing is dropped. "
         "Set the drop rate to the share of targets that you believe is wrong."

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-WIDTH = 24  # of the longest bar
+WIDTH = 24  # characters of the longest bar
 
 
 def summary(pick: RatePick) -> str:

@@ -1,16 +1,16 @@
-"""The drop rate that nobody knows: train at several rates, let held-out rows choose.
+"""Choosing an unknown drop rate: candidates are trained at several rates, and held-out rows vote on them.
 
 The rows that vote are as wrong as those that the candidates are trained on. Candidates start from the same weights and
-see the same batches. At 30 % and at 60 % of the epochs those stop that are far from the best, and two run to the end;
-of few rows so many that the winner has won against both of its neighbours.
+see the same batches. After 30 % and 60 % of the epochs those far from the best stop, and two run to the end; with few
+rows, as many run to the end as it takes for the winner to beat both of its neighbours.
 
-Of many rows the candidates see a sample, which says whether dropping does good, but may be too small to learn from how
-many labels are wrong. That is then asked of a network that has seen all other rows a few times and dropped none: wrong
-labels are learnt by heart later.
+If there are many rows, candidates are trained on a sample. That tells whether dropping does good, but the sample may be
+too small for a network to tell how many labels are wrong. So a census is taken: a network is trained on all rows but
+the voters, without dropping, for so few epochs that it has not yet memorized wrong labels.
 
-If nearly half of the real-valued targets are wrong, a network may learn either half, and which one is luck. How many
-are wrong is then asked of two networks that compete for the rows, and for few rows the fit to all of them is rehearsed.
-If either contradicts the networks that were chosen, nothing is dropped.
+If nearly half of the real-valued targets are wrong, it is chance which half a network learns. Then the wrong ones are
+counted by two networks that compete for the rows, and if there are few rows, the fit to all of them is rehearsed. If
+either contradicts the winner, nothing is dropped.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from gradsieve.choosing.ballot import Vote, hold_vote, last_vote
 from gradsieve.choosing.electorate import Electorate, Part
 from gradsieve.choosing.estimate import suspects, tolerance
 from gradsieve.choosing.judge import agree
-from gradsieve.choosing.outcome import doubt, estimate_and_interval, knowing_answers, rate_by_census, rate_by_race
+from gradsieve.choosing.outcome import answers_to_count_by, doubt, estimate_and_interval, rate_by_census, rate_by_race
 from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
 from gradsieve.choosing.reading import Array, read_rows
-from gradsieve.choosing.rivals import Division, divide, know_enough, may_be_bent
+from gradsieve.choosing.rivals import Division, divide, has_learned_enough, may_be_bent
 from gradsieve.choosing.vote import choose
 from gradsieve.errors import GradsieveError, InputError, RankError
 
-RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # at this share of the epochs, so many stay
-CENSUS = 0.1  # of the epochs: how long a census takes, in which no network has yet learnt wrong labels by heart
-KNOWING = 0.9  # of the labels that the winner meets: fewer, and a census is not heard
+RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # the share of the epochs after which a vote is held, and how many then stay
+CENSUS = 0.1  # the share of the epochs that a census takes: before networks memorize wrong labels
+LEAST_HITS = 0.9  # labels that a census must predict, as a share of those that the winner predicts
 
 
 class Candidate(Protocol):
-    """A network at one drop rate, on its way."""
+    """A network in training at one drop rate."""
 
     def train(self, share: float) -> None:
-        """Go on until this share of all epochs is done."""
+        """Train until this share of all epochs is done."""
         ...
 
     def predict(self) -> NDArray:
@@ -53,7 +53,7 @@ class Candidate(Protocol):
 
 
 class Together:
-    """A candidate of several networks, one for each part of an electorate."""
+    """A candidate made of several networks, one for each part of an electorate."""
 
     def __init__(self, parts: Sequence[Candidate]) -> None:
         self.parts = parts
@@ -75,11 +75,11 @@ def race(
     seed: int = 0,
     rivals: Callable[[Part], NDArray] | None = None,
 ) -> RatePick:
-    """Let the rows choose between candidates of several networks: ``start(rate, part)`` is that on one of the parts.
+    """Choose a rate by a race; ``start(rate, part)`` makes the candidate's network for one part of the electorate.
 
-    ``targets`` and ``weights`` are those of all rows. Sets so small that they have several parts have time to be
-    thorough; of larger ones, if they are classes, a census is taken. ``rivals(part)``: what two networks that rival for
-    its rows say about its voters, (2, N, q), the majority's first.
+    ``targets`` and ``weights`` are those of all rows. Small sets, which have several parts, are raced thoroughly; for
+    the classes of larger ones a census is taken. ``rivals(part)`` returns what two networks that compete for the part's
+    rows predict for its voters, (2, N, q), the majority's first.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
@@ -113,28 +113,31 @@ def pick_rate(
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
-    ``is_thorough``: as `hold_race` has it. ``rehearsal`` starts the fit of amounts to all rows at a rate. ``rivals``:
-    what two networks say that rival for amounts, (2, N, q), the majority's first; they are asked where so many may be
-    wrong that the candidates cannot say how many. If either contradicts the winner, none is dropped. ``ends``: where
-    the voters of a candidate's next network begin. ``census`` starts a network that will know classes better than the
-    candidates do; the estimate is then its own.
+    ``is_thorough``: see `hold_race`. ``ends``: where the voters of a candidate's second and further networks begin.
+    ``census`` starts a network that learns classes better than the candidates; the estimate is then made from it. For
+    real-valued targets, ``rehearsal`` starts the fit to all rows at a rate, and ``rivals`` returns the predictions of
+    two rival networks, (2, N, q), the majority's first; it is called if too many targets may be wrong for the
+    candidates to count them. If the rehearsal or the majority's rival contradicts the winner, nothing is dropped.
     """
     votes = hold_race(start, targets, weights, rates, is_thorough)
     last = votes[-1]
-    best, winner, choice = last.verdict.best, last.names[last.verdict.best], None
+    best, winner, is_classes = last.verdict.best, last.names[last.verdict.best], last.given.ndim == 1
+    choice = None
     if len(last.names) > 1:
-        choice = choose(last.heard, last.given, names=last.names, weights=weights, seed=seed)
-    counted = hold_census(census, last, best) if census is not None and last.given.ndim == 1 else None
-    knowing = knowing_answers(last, best) if counted is None else counted
-    estimate, interval = estimate_and_interval(suspects(knowing, last.given), last.weights, seed)
-    rate = rate_by_race(votes, estimate) if counted is None else rate_by_census(last, estimate, max(rates))
+        choice = choose(last.judged, last.given, names=last.names, weights=weights, seed=seed)
+    census_answers = hold_census(census, last, best) if census is not None and is_classes else None
+    answers = answers_to_count_by(last, best) if census_answers is None else census_answers
+    estimate, interval = estimate_and_interval(suspects(answers, last.given), last.weights, seed)
+    rate = rate_by_race(votes, estimate) if census_answers is None else rate_by_census(last, estimate, max(rates))
     divided = None if rivals is None else ask_rivals(rivals, targets, last, best, max(winner, estimate))
     if divided is not None:
-        says = np.ones(len(divided.is_suspect))
-        estimate, interval = estimate_and_interval((divided.is_suspect, says), last.weights, seed)
-    refuted, can_go_astray = 0.0, last.given.ndim > 1 and rate > rates[0]
-    if can_go_astray and is_contradicted(last.answers[best], targets, ends, divided, rehearsal and rehearsal(rate)):
-        rate, refuted = rates[0], rate
+        alike = np.ones(len(divided.is_suspect))
+        estimate, interval = estimate_and_interval((divided.is_suspect, alike), last.weights, seed)
+    refuted = 0.0
+    if rate > rates[0] and not is_classes:
+        rehearsed = rehearsal and rehearsal(rate)
+        if is_contradicted(last.answers[best], targets, ends, divided, rehearsed):
+            rate, refuted = rates[0], rate
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes, refuted, is_divided=divided is not None))
@@ -147,12 +150,11 @@ def hold_race(
     rates: Sequence[float],
     is_thorough: bool,
 ) -> list[Vote]:
-    """The votes of a race, the last of which has the winner.
+    """All votes of a race; the last one has the winner.
 
-    ``is_thorough``: rate 0 stays until it is clearly behind, of classes to the end. Networks that have hardly learnt
-    anything by the first vote are judged by how sure they are, and what drops rows for no good is found out later. Then
-    both neighbours of whatever wins are trained to the end, too, until it has won against them: early votes tend to
-    small rates.
+    ``is_thorough``: rate 0 stays until it is clearly behind, for classes to the end, because early votes go by how sure
+    networks are that have hardly learned anything, and needless dropping shows late. And the winner's neighbours are
+    trained to the end as well, until a winner has beaten both of its own, because early votes tend to small rates.
     """
     runners = {rate: start(rate) for rate in rates}
     votes: list[Vote] = []
@@ -163,10 +165,10 @@ def hold_race(
         vote = hold_vote(share, answers, targets, weights, rates[0], votes)
         votes.append(vote)
         staying = {vote.names[each] for each in neighbours(vote, stay)}
-        if is_thorough and (vote.given.ndim == 1 or rates[0] in (vote.names[each] for each in vote.verdict.even)):
+        if is_thorough and (vote.given.ndim == 1 or rates[0] in (vote.names[each] for each in vote.verdict.tied)):
             staying.add(rates[0])
         if not is_thorough:
-            runners = {rate: runner for rate, runner in runners.items() if rate in staying}  # the others are let go
+            runners = {rate: runner for rate, runner in runners.items() if rate in staying}  # frees the others' memory
     while is_thorough and (beside := next_to_winner(votes[-1], rates) & runners.keys() - answers.keys()):
         answers = advance(runners, beside, 1.0, answers)
         votes.append(hold_vote(1.0, answers, targets, weights, rates[0], votes))
@@ -174,26 +176,26 @@ def hold_race(
 
 
 def neighbours(vote: Vote, count: int) -> list[int]:
-    """The best and those nearest to its rate: what is behind early may lead late, but not from far away."""
+    """The best and those nearest to its rate: of rates that are behind early, only near ones may lead late."""
     best, place = vote.names[vote.verdict.best], vote.verdict.result.ranking.index
     by_distance = sorted(range(len(vote.names)), key=lambda each: (round(abs(vote.names[each] - best), 6), place(each)))
     return sorted(by_distance[:count])
 
 
 def next_to_winner(vote: Vote, rates: Sequence[float]) -> set[float]:
-    """The rates on both sides of the one that leads."""
+    """The rates next to the winner's, below and above."""
     place = list(rates).index(vote.names[vote.verdict.best])
     return {*rates[max(0, place - 1) : place], *rates[place + 1 : place + 2]}
 
 
 def advance(
-    runners: dict[float, Candidate], rates: AbstractSet[float], share: float, said: dict[float, NDArray] | None = None
+    runners: dict[float, Candidate], rates: AbstractSet[float], share: float, known: dict[float, NDArray] | None = None
 ) -> dict[float, NDArray]:
-    """Train some on; what they say about the voting rows, beside what others have said, in the order of the rates.
+    """Train candidates on; their predictions for the voting rows, added to those ``known``, in the order of the rates.
 
     One whose training diverges is out and has lost, unless all do.
     """
-    answers = dict(said or {})
+    answers = dict(known or {})
     failure = None
     for rate in sorted(rates & runners.keys()):
         answer = answer_at(share, runners[rate])
@@ -208,59 +210,59 @@ def advance(
 
 
 def answer_at(share: float, runner: Candidate) -> NDArray | GradsieveError:
-    """What a network says after this share of its epochs, or why its training diverged."""
+    """What a network predicts after this share of its epochs, or why its training diverged."""
     try:
         runner.train(share)
         answer = runner.predict()
         is_finite = np.asarray(answer).dtype.kind != "f" or bool(np.isfinite(answer).all())
-        return answer if is_finite else GradsieveError("The training has diverged: what is predicted is not finite.")
-    except (InputError, RankError):  # of a loop that is not ours, of a rank that is lost: no defeat
+        return answer if is_finite else GradsieveError("The training has diverged: its predictions are not finite.")
+    except (InputError, RankError):  # the caller's mistake, or a lost rank: no defeat
         raise
     except GradsieveError as error:
         return error
 
 
 def hold_census(census: Callable[[], Candidate], last: Vote, best: int) -> Array | None:
-    """What the network of a census says about the voting rows.
+    """What the network of a census predicts for the voting rows.
 
-    None where it knows far less than the winner, in epochs too few, or where its training diverges.
+    None if it predicts far fewer labels than the winner, because its epochs are too few, or if its training diverges.
     """
     answer = answer_at(CENSUS, census())
     if isinstance(answer, GradsieveError):
         return None
     counted = read_rows(answer[None], last.given)[0][0]
-    met, met_by_winner = (last.weights @ (each.argmax(1) == last.given) for each in (counted, last.answers[best]))
-    return counted if met >= KNOWING * met_by_winner else None
+    hits, winner_hits = (last.weights @ (each.argmax(1) == last.given) for each in (counted, last.answers[best]))
+    return counted if hits >= LEAST_HITS * winner_hits else None
 
 
 def ask_rivals(
     rivals: Callable[[], NDArray], targets: ArrayLike, last: Vote, best: int, wrong: float
 ) -> Division | None:
-    """How two rivals divide the rows, ``wrong`` of which seem wrong to the winner; None where nobody can tell."""
+    """How two rivals divide the rows, the share ``wrong`` of which seems wrong to the winner; None if they cannot."""
     if last.given.ndim == 1 or not may_be_bent(last, best, wrong):
         return None
     try:
-        said = read_rows(rivals(), targets)[0]
+        answers = read_rows(rivals(), targets)[0]
     except (InputError, RankError):
         raise
     except GradsieveError:  # their training has diverged
         return None
-    if not know_enough(said[0], last.answers[best], last.given):
+    if not has_learned_enough(answers[0], last.answers[best], last.given):
         return None
-    return divide(said, last.given, last.weights)
+    return divide(answers, last.given, last.weights)
 
 
 def is_contradicted(
-    said: Array, targets: ArrayLike, ends: Sequence[int], divided: Division | None, rehearsal: Candidate | None
+    winner: Array, targets: ArrayLike, ends: Sequence[int], divided: Division | None, rehearsal: Candidate | None
 ) -> bool:
-    """Whether the majority's rival or the fit to all rows differs altogether from what the winner has ``said``.
+    """Whether the majority's rival or the fit to all rows contradicts the predictions of the ``winner``.
 
-    It does where half of the winner's networks differ from it.
+    It does if it contradicts half of the winner's networks.
     """
-    small = tolerance(said)  # networks that have hardly learnt anything hardly vary
+    small = tolerance(winner)  # networks that have hardly learned anything hardly vary
 
     def differs(other: Array) -> bool:
-        pairs = zip(np.split(other, ends), np.split(said, ends), strict=True)
+        pairs = zip(np.split(other, ends), np.split(winner, ends), strict=True)
         return sum(agree(*pair, within=small) for pair in pairs) <= (len(ends) + 1) / 2
 
     if divided is not None and differs(divided.majority):

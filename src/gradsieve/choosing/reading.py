@@ -1,4 +1,4 @@
-"""What people give to be judged: predictions, targets and weights as arrays, or one clear error."""
+"""Predictions, targets and weights that a user gives: checked and as arrays, or one clear error."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gradsieve.errors import InputError
 
 Array = NDArray[np.float64]
 
-SUM_TOLERANCE = 4e-3  # by which the probabilities of a row may miss 1, as a softmax in bfloat16 does
+SUM_TOLERANCE = 4e-3  # how far from 1 a row's probabilities may add up: a softmax in bfloat16 is that rough
 
 
 def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArray]:
     """Predictions (M, N, k), with targets (N,) int64 for classes or (N, k) for real outputs, checked.
 
-    With integers that are all 0 or 1, one column is the probability of class 1; that of class 0 is put before it.
-    Real outputs are brought to one width, the interquartile range of their targets, so that they weigh alike.
+    If targets are integers 0 and 1, a single column is the probability of class 1; that of class 0 is put before it.
+    Real outputs and their targets are divided by the targets' interquartile range, so that all outputs weigh alike.
     """
     answers, given = to_numbers(predictions, "predictions").astype(np.float64), to_numbers(targets, "targets")
     if answers.ndim not in (2, 3):
@@ -56,7 +56,7 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
 
 
 def width_of(values: NDArray) -> float:
-    """The interquartile range; where half of the values are one and the same, the median distance of the others."""
+    """The interquartile range; if half of the values are the same, the others' median distance from it."""
     lower, middle, upper = np.quantile(values, (0.25, 0.5, 0.75))
     if upper > lower:
         return float(upper - lower)
@@ -65,17 +65,17 @@ def width_of(values: NDArray) -> float:
 
 
 def to_numbers(values: Any, name: str) -> NDArray:
-    """An array of numbers. Tensors may lie on any device and be part of a graph, and there may be a list of them."""
+    """An array of numbers, from arrays, tensors (on any device, with or without a graph) or lists of them."""
     if isinstance(values, Mapping):
         raise InputError(
             f"{name} is a {type(values).__name__}, but must be an array. Give list({name}.values()), with "
             f"names=list({name})."
         )
     try:
-        array = np.asarray(held(values))
+        array = np.asarray(as_numpy(values))
     except ValueError:
         raise InputError(f"{name} are of unequal lengths, but must be of the same rows and as many outputs.") from None
-    if array.dtype.kind == "O" and array.ndim:  # a column of a frame may hold numbers all the same
+    if array.dtype.kind == "O" and array.ndim:  # a frame's column of objects may hold numbers
         array = np.asarray(array.tolist())
     if array.dtype.kind not in "biuf":
         values = array.ravel().tolist()
@@ -88,16 +88,16 @@ def to_numbers(values: Any, name: str) -> NDArray:
     return array
 
 
-def held(values: Any) -> Any:
-    """What tensors hold."""
+def as_numpy(values: Any) -> Any:
+    """Tensors as numpy arrays, in lists as well."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
-    return [held(each) for each in values] if isinstance(values, list | tuple) else values
+    return [as_numpy(each) for each in values] if isinstance(values, list | tuple) else values
 
 
 def check_probabilities(answers: Array, given: NDArray) -> None:
-    """Classes are judged by probabilities: logits would be nonsense."""
+    """Refuse logits, and labels that are no class."""
     classes = answers.shape[2]
     wrong = np.flatnonzero((given < 0) | (given >= classes))
     if len(wrong):
@@ -125,10 +125,10 @@ def of_both_classes(chances: Array) -> Array:
 
 
 def read_weights(weights: ArrayLike | None, rows: int) -> Array:
-    """(N,) weights of the rows; 1 where none are given."""
+    """(N,) weights of the rows; all 1 if none are given."""
     if weights is None:
         return np.ones(rows)
-    values = np.asarray(held(weights))
+    values = np.asarray(as_numpy(weights))
     if values.shape != (rows,) or values.dtype.kind not in "biuf":
         raise InputError(f"weights must be {rows} numbers, one for each row, but are {values.dtype} of {values.shape}.")
     is_bad = ~(np.isfinite(values) & (values >= 0))
@@ -139,7 +139,7 @@ def read_weights(weights: ArrayLike | None, rows: int) -> Array:
 
 
 def class_numbers(labels: NDArray, classes: NDArray, way_out: str = "Leave such rows out.") -> NDArray[np.int64]:
-    """The place of each label among an estimator's classes."""
+    """The index of each label in an estimator's classes."""
     place, given = {name: number for number, name in enumerate(classes.tolist())}, labels.tolist()
     strange = next((row for row, label in enumerate(given) if label not in place), None)
     if strange is not None:

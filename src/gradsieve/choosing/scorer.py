@@ -63,12 +63,12 @@ def answer(estimator: Any, X: ArrayLike) -> NDArray[np.float64]:
     if not hasattr(estimator, "predict_proba"):
         raise InputError(f"{type(estimator).__name__} has no predict_proba, but classes are judged by probabilities.")
     chances = np.asarray(estimator.predict_proba(X), dtype=np.float64)
-    # The only class that an estimator knows: a single column would be read as that of the second of two.
+    # An estimator that knows one class: its single column would be read as the probability of class 1.
     return np.hstack([chances, 1 - chances]) if len(estimator.classes_) == 1 else chances
 
 
 def labels(estimator: Any, y: ArrayLike) -> NDArray:
-    """The given targets; classes as their places in ``classes_``."""
+    """The given targets; classes as their indices in ``classes_``."""
     given = np.asarray(y)
     if not is_classifier(estimator):
         return given.astype(np.float64)

@@ -1,8 +1,9 @@
-"""Probabilities of candidates made comparable: the mean probability of the given label favours whoever is surer.
+"""Candidates' probabilities made comparable: the mean probability of the given label favours networks that are surer.
 
-A network that drops more rows learns from those it agrees with, and is surer than it should be. Squared probabilities
-take most of that away. After the first vote, all candidates are made equally sure: what is left is how often they agree
-with the rows, with less chance in it than a count of hits. Before wrong labels are learnt by heart, that is too alike.
+A network that drops more rows learns from those it agrees with, and is surer than it should be. Squaring probabilities
+takes most of that away. After the first vote, all candidates are made equally sure instead: what is left is how often
+they agree with the rows, less noisy than a count of hits. In the first vote that hardly differs between candidates,
+because none has memorized wrong labels yet.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import numpy as np
 
 from gradsieve.choosing.reading import Array
 
-POWER = 2.0  # in the first vote
-CONFIDENCE = 0.95  # the mean probability of the favourite, in those after it
-HALVINGS = 20
-LOG_POWERS = (-3.0, 4.0)  # between which the power is looked for
+POWER = 2.0  # of the probabilities in the first vote
+CONFIDENCE = 0.95  # the mean probability of each row's most likely class, in later votes
+HALVINGS = 20  # bisections of the interval below
+LOG_POWERS = (-3.0, 4.0)  # the natural logarithms between which the power is searched
 
 
 def raise_to(answers: Array, power: float) -> Array:
@@ -23,12 +24,12 @@ def raise_to(answers: Array, power: float) -> Array:
 
 
 def equally_sure(answers: Array, weights: Array, confidence: float = CONFIDENCE) -> Array:
-    """Each of (M, N, C) to the power at which its favourites' mean probability is ``confidence``."""
+    """Each candidate of (M, N, C) raised to the power at which its most likely classes' mean is ``confidence``."""
     return np.stack([make_sure(each, weights, confidence) for each in answers])
 
 
 def make_sure(answers: Array, weights: Array, confidence: float) -> Array:
-    """Probabilities (N, C) to that power, by halving: the larger the power, the surer."""
+    """Probabilities (N, C) raised to that power, found by bisection: the larger the power, the surer."""
     logs, (lower, upper) = relative_logs(answers), LOG_POWERS
     for _ in range(HALVINGS):
         middle = (lower + upper) / 2
@@ -38,7 +39,7 @@ def make_sure(answers: Array, weights: Array, confidence: float) -> Array:
 
 
 def relative_logs(answers: Array) -> Array:
-    """Logarithms, 0 for the favourite of each row, so that no power overflows."""
+    """Logarithms, 0 for the most likely class of each row, so that no power overflows."""
     logs = np.log(np.maximum(answers, 1e-12))
     return logs - logs.max(-1, keepdims=True)
 

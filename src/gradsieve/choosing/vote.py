@@ -1,4 +1,4 @@
-"""Which of several models is best, asked of held-out rows whose targets are as wrong as all the others.
+"""Which of several models is best, by a vote of held-out rows with as many wrong targets as all the others.
 
 Two models disagree on some rows. Each row votes for the one that is closer to its given target, with the squared
 disagreement as its weight. While the honest rows are the majority at each input, the better model wins; and where no
@@ -24,9 +24,9 @@ from gradsieve.errors import InputError
 Prefer = Literal["none", "first", "baseline"]
 
 CLIP = 0.99  # no row weighs more than this quantile of the weights: a single wild prediction must not decide
-PATIENCE = 0.5  # standard errors by which a preferred model may be behind
-SURE = 2.0  # standard errors by which the best must lead every other
-RESAMPLES = 200
+PATIENCE = 0.5  # standard errors by which a preferred model may be behind and still count as the best
+SURE = 2.0  # standard errors by which the best must lead every other model to be decided
+RESAMPLES = 200  # bootstrap samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def ballots_of(answers: Array, given: NDArray, weights: Array) -> Ballots:
     weighed, gains = [], []
     for a, b in pairs:
         disagreement = ((answers[a] - answers[b]) ** 2).sum(1)
-        # Of those that disagree: models that are alike nearly everywhere would lose all that tells them apart.
+        # The quantile is over rows of disagreement: over all, it would be 0 for models that nearly always agree.
         most = np.quantile(disagreement[disagreement > 0], CLIP) if disagreement.any() else 0.0
         weight = weights * np.minimum(disagreement, most)
         weighed.append(weight)
@@ -131,7 +131,7 @@ class VoteResult(NamedTuple):
 
 
 def tally(ballots: Ballots, copies: NDArray, count: int, prefer: Prefer) -> VoteResult:
-    """Count the votes, each row as often as ``copies`` (N,) says. A model stands where its worst margin is."""
+    """Count the votes, each row ``copies`` (N,) times. Models are ranked by their worst margin against any other."""
     if prefer not in ("none", "first", "baseline"):
         raise InputError(f"prefer is {prefer!r}, but must be 'none', 'first' or 'baseline'.")
     total = ballots.weights @ copies

@@ -1,4 +1,4 @@
-"""What fitted networks say of rows: their answers, and how far given targets are from them."""
+"""The predictions of fitted networks, and how far given targets are from them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gradsieve.training.feed import as_float
 from gradsieve.training.ledger import Ledger
 from gradsieve.training.setting import choose_device
 
-PREDICT_ROWS = 4096  # a forward
+PREDICT_ROWS = 4096  # rows in a forward pass
 
 
 @torch.no_grad()
 def answers(network: nn.Module, inputs: Tensor, device: torch.device) -> Tensor:
-    """What a network puts out for all rows, in eval form and its own precision; in host memory."""
+    """A network's outputs for all rows, in eval form and its own precision; in host memory."""
     precision = next(network.parameters()).dtype
     with scoring_form(network, "eval"):
         chunks = [network(as_float(chunk.to(device)).to(precision)).cpu() for chunk in inputs.split(PREDICT_ROWS)]
@@ -37,9 +37,8 @@ def row_scores(
 ) -> Tensor:
     """(N,) float64: each row's mean score over the run.
 
-    A row that no step has scored (held out, or the method has no scores) has its loss-layer gradient in the end
-    instead, on the scale of the others. That is computed in ``order``: the last bits of a row's figure may depend on
-    its place.
+    A row that no step has scored (held out, or the method has no scores) has its final loss-layer gradient instead,
+    scaled to the others' scores. It is computed in ``order``, because its last bits may depend on a row's place.
     """
     scored = ledger.scored > 0
     if bool(scored.all()):
@@ -55,15 +54,15 @@ def row_scores(
 def last_scores(
     method: Method, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, device: torch.device
 ) -> Tensor:
-    """(N,) float64: the loss-layer gradient of rows as the networks are now, the mean over these."""
+    """(N,) float64: the loss-layer gradient of rows, mean over the networks as they are now."""
     outputs = (answers(network, inputs, device).float() for network in networks)
     return torch.stack([loss_gradient_norm(method.criterion, each, targets) for each in outputs]).double().mean(0)
 
 
 def scale_of_last(method: Method, mean: Tensor, last: Tensor) -> float:
-    """What brings the loss-layer gradients of the end to the scale of a method's mean scores, by rows that have both.
+    """The factor from final loss-layer gradients to a method's mean scores, by rows that have both.
 
-    Where these are loss-layer gradients themselves, both are on one scale, which for classes has an end.
+    It is 1 for methods whose scores are loss-layer gradients: they have one scale, which for classes is bounded.
     """
     return 1.0 if isinstance(method, PRLL) else float(mean.median() / last.median().clamp(min=1e-12))
 
@@ -71,9 +70,9 @@ def scale_of_last(method: Method, mean: Tensor, last: Tensor) -> float:
 def mean_outputs(
     networks: Sequence[nn.Module], inputs: NDArray, task: Task, device: str = "cpu", exact: bool = False
 ) -> NDArray[np.float64]:
-    """The networks' common answer: mean probabilities (N, K), or mean outputs (N, q).
+    """The networks' joint predictions: mean probabilities (N, K), or mean outputs (N, q).
 
-    ``exact`` computes in double precision, so that a row's answer does not depend on the rows beside it.
+    ``exact`` computes in double precision, so that a row's prediction does not depend on the rows beside it.
     """
     where, tensor = choose_device(device), torch.from_numpy(inputs)
     if exact or where.type != "cpu":

@@ -1,4 +1,4 @@
-"""``drop_rate="auto"``: which share of a table's rows to drop, chosen by some of them."""
+"""``drop_rate="auto"``: the share of a table's rows to drop, chosen by held-out rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradsieve.estimators.rows import canonical_order
 from gradsieve.methods import METHODS
 from gradsieve.training.repeatable import reproducible
 
-TargetsAt = Callable[[bool], NDArray]  # whether rows are dropped -> the targets as they are then learnt
+TargetsAt = Callable[[bool], NDArray]  # whether rows are dropped -> the scaled targets
 
 
 def choose_rate(
@@ -33,7 +33,7 @@ def choose_rate(
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
 ) -> RatePick:
-    """The rate for these rows, whatever their order: none where the method drops none, or rows are too few to say."""
+    """The rate for these rows, whatever their order; 0 if the method drops none or there are too few rows."""
     if not METHODS[plan.method].drops_rows:
         return no_pick()
     start, electors = line_up(plan, inputs, targets_at, make_network, weights)
@@ -48,7 +48,7 @@ def line_up(
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
 ) -> tuple[Callable[[float, Part], Runner], Electorate]:
-    """A starter of candidates at a rate on a part of the rows, and whose parts these are."""
+    """A function that starts a candidate at a rate on a part of the rows, and the electorate of these parts."""
 
     @cache
     def rows(drops: bool) -> Rows:
@@ -71,7 +71,7 @@ def rivals_at(
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
 ) -> Callable[[Part], NDArray] | None:
-    """What two networks that rival for a part of the rows say about its voters; labels have none."""
+    """A function that trains two rival networks on a part and predicts for its voters; None for classes."""
     if plan.task == "classification":
         return None
     return lambda part: fit_rivals(
@@ -80,7 +80,7 @@ def rivals_at(
 
 
 class Runner:
-    """A candidate on one part of the rows: a plan at work on those that do not vote."""
+    """A candidate on one part of the rows: trained on some, and asked about its voters."""
 
     def __init__(self, trainer: Trainer, voters: Tensor) -> None:
         self.trainer, self.voters = trainer, voters

@@ -1,8 +1,8 @@
-"""Inputs without their correlations, for networks that learn amounts through wrong ones.
+"""Inputs without their correlations, for real-valued targets of which some are wrong.
 
-Where columns go together, what tells rows apart may lie in small differences between them. A network finds these late,
-and until then it learns wrong amounts that follow the columns themselves. Stretched so that every direction varies
-alike, inputs show all that they have from the start. Classes are learnt fast as it is, and wrong ones by heart.
+If columns are correlated, the information may lie in small differences between them. A network finds these late, and
+until then it learns wrong targets that follow the columns themselves. So inputs are transformed to vary alike in every
+direction. For classes this is not used: networks learn them fast anyway, and memorize wrong ones.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from numpy.typing import NDArray
 
 from gradsieve.errors import InputError
 
-LEAST = 0.1  # of the mean variance, added to each: a direction in which rows hardly differ is mostly rounding
-MOST_COLUMNS = 1000  # with more, their correlations cost more than they are worth
-BLOCK = 2**17  # values at a time, few enough for a cache
+LEAST = 0.1  # of the mean variance, added to each: a direction of little variance is mostly rounding errors
+MOST_COLUMNS = 1000  # with more, correlations stay: the matrix would cost too much
+BLOCK = 2**17  # values processed at a time, to fit into a cache
 
-# Inputs and matrix are rounded to whole parts. Sums of whole numbers are exact: nothing depends on the order of rows,
-# a row's numbers do not depend on the rows beside it, and hardly on the machine.
-GRID = 1024  # parts of a unit, of inputs that are learnt from
-FARTHEST = 8  # units, of the same
-FINE = 2**22  # parts of a unit, of inputs that are mixed: as float32 has them at 3, where they are clipped
-ROUGH = 2**16  # parts of one, of the matrix
+# Inputs and matrix are rounded to multiples of a step, because sums of whole numbers are exact: then nothing depends on
+# the order of the rows, a row's result does not depend on the rows beside it, and hardly on the hardware.
+GRID = 1024  # steps in a unit, for inputs from which correlations are learned
+FARTHEST = 8  # units at which these are clipped
+FINE = 2**22  # steps in a unit, for inputs that are transformed: the precision of float32 at 3, where they are clipped
+ROUGH = 2**16  # steps in 1, for the matrix
 
 
 @dataclass(frozen=True)
 class Decorrelation:
-    """Inputs about their mean, times a matrix."""
+    """A linear transform of centred inputs."""
 
     centre: NDArray[np.float64]  # (d,)
     matrix: NDArray[np.float64]  # (d, d)
 
     def apply(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        """Scaled inputs (N, d) without the correlations of those that this was learnt from."""
+        """Transform scaled inputs (N, d)."""
         found = np.empty(inputs.shape, dtype=np.float32)
         for part in blocks(inputs):
             found[part] = np.rint((inputs[part] - self.centre) * FINE) @ self.matrix / FINE
@@ -44,8 +44,8 @@ class Decorrelation:
 
 
 def decorrelation(inputs: NDArray[Any], weights: NDArray[Any] | None = None) -> Decorrelation | None:
-    """What takes the correlations out of scaled inputs (N, d) and leaves them as near to themselves as that allows
-    (ZCA); None where there are too many columns."""
+    """Learn to remove the correlations of scaled inputs (N, d) with the least change to them (ZCA); None if there are
+    too many columns."""
     columns = inputs.shape[1]
     if columns > MOST_COLUMNS:
         return None
@@ -61,20 +61,20 @@ def decorrelation(inputs: NDArray[Any], weights: NDArray[Any] | None = None) -> 
     if not variances.any():
         return Decorrelation(centre / GRID, np.eye(columns))
     shrunk = variances + LEAST * variances.mean()
-    # All together vary as much as before: inputs that do not go together stay what they were.
+    # The total variance stays, so that uncorrelated inputs stay what they were.
     size = np.sqrt(variances.sum() / (variances / shrunk).sum())
     matrix = size * (directions / np.sqrt(shrunk)) @ directions.T
     return Decorrelation(centre / GRID, np.rint(matrix * ROUGH) / ROUGH)
 
 
 def blocks(inputs: NDArray[Any]) -> Iterator[slice]:
-    """Rows that are taken together."""
+    """Slices of rows that are processed together."""
     step = max(1, BLOCK // max(1, inputs.shape[1]))
     return (slice(start, start + step) for start in range(0, len(inputs), step))
 
 
 def check_decorrelate(decorrelate: Any, otherwise: bool) -> bool:
-    """Whether to: as given, or as is right ``otherwise`` where that is "auto"."""
+    """Whether to decorrelate: as given, or ``otherwise`` if that is "auto"."""
     if isinstance(decorrelate, str) and decorrelate == "auto":
         return otherwise
     if not isinstance(decorrelate, bool | np.bool_):

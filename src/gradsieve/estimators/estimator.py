@@ -47,7 +47,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("scikit-learn 1.6 or newer", "sklearn", "RobustClassifier and RobustRegressor") from error
 
-validated: Any = validate_data  # its annotations claim that rows are text
+validated: Any = validate_data  # its annotations wrongly say that rows are text
 
 PARAMETERS = """
     Parameters
@@ -223,7 +223,7 @@ class _Robust(BaseEstimator):
         tell = lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None
         fitted = fit_networks(plan, inputs, targets_at(plan.used_rate > 0), network, weights, tell)
         self.input_scale_: Scale = scale
-        # What predicting needs of the parameters as they were in this fit: changed ones hold for the next fit.
+        # Parameters of this fit that predicting needs: if the user changes them, that is for the next fit.
         self._clip, self._is_exact = clip, self.module is None
         self.decorrelation_: Decorrelation | None = mixed
         self.modules_ = fitted.networks
@@ -238,7 +238,7 @@ class _Robust(BaseEstimator):
         return fitted
 
     def _keep_rows(self, fitted: Fitted, used: NDArray[np.bool_], rows: NDArray, targets: NDArray) -> None:
-        """Each row's score, whether it is kept, and its counts, at its place; rows without weight have none."""
+        """Store each row's score, whether it is kept, and its counts; rows of weight 0 have none."""
         self._fitted_to = fingerprint_of(rows[used], targets)
         self.row_scores_ = np.full(len(used), np.nan)
         self.row_scores_[used] = fitted.row_scores
@@ -250,7 +250,7 @@ class _Robust(BaseEstimator):
     def _was_fitted_to(self, X: ArrayLike, targets: NDArray) -> bool:
         """Whether these are the rows of the fit, in their order; ``targets``: numbers of classes, or real values."""
         rows = validated(self, X, reset=False, dtype=(np.float64, np.float32))
-        used = ~np.isnan(self.row_scores_)  # the others have no weight
+        used = ~np.isnan(self.row_scores_)  # the others have weight 0
         return fingerprint_of(rows[used], targets[used]) == self._fitted_to
 
     def _outputs(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -364,7 +364,7 @@ class RobustRegressor(RegressorMixin, _Robust):
 
 
 def fingerprint_of(X: NDArray, targets: NDArray) -> str:
-    """The fingerprint of rows in their order, in single precision, as the same numbers may come back in other types."""
+    """A fingerprint of rows in their order; in single precision, since the same numbers may come in other types."""
     with np.errstate(over="ignore"):
         single = [torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)) for values in (X, targets)]
     return fingerprint(Rows(*single))
@@ -376,7 +376,7 @@ def plain(value: Any) -> Any:
 
 
 def check_weights(sample_weight: Any, X: NDArray) -> tuple[NDArray | None, NDArray[np.bool_]]:
-    """The weights above 0, or None if they change nothing; and which rows have them."""
+    """The weights above 0, or None if they change nothing; and which rows have weights above 0."""
     if sample_weight is None:
         return None, np.ones(len(X), dtype=bool)
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)

@@ -1,7 +1,7 @@
-"""Fitting networks to rows in memory: the loop inside the estimators and behind ``gradsieve fit``.
+"""Fitting networks to rows in memory: the training loop of the estimators and of ``gradsieve fit``.
 
-The steps, the row order and the books are those of every run; what differs is that nothing is tested or saved on the
-way, that rows may have weights, and that held-out rows may say when to stop.
+Steps, row order and ledger are those of ``gradsieve train``. The difference is that nothing is tested or saved during
+training, that rows may have weights, and that held-out rows may tell when to stop.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from gradsieve.training.setting import choose_device, make_optimizer, place, set
 from gradsieve.training.tally import Tally, forsaken
 from gradsieve.training.update import update
 
-ONE_PASS = 128  # rows: in smaller batches, dropped rows cost less in the pass that trains than a second pass does
+ONE_PASS = 128  # batches with fewer rows: dropped rows cost less in the training pass than a second pass does
 
 
 class ClassCounts(NamedTuple):
-    """Of each class, the rows that the last epoch saw and kept; no classes where targets are amounts."""
+    """For each class, the rows that the last epoch saw and kept; empty for real-valued targets."""
 
     seen: Tensor
     kept: Tensor
@@ -50,18 +50,18 @@ class ClassCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Fitted:
-    """What fitting gives."""
+    """The result of a fit."""
 
-    networks: list[nn.Module]  # in host memory and eval form; two where the method has two
-    row_scores: NDArray[np.float64]  # (N,) how far each row's target is from what the networks expected, on average
+    networks: list[nn.Module]  # in host memory and eval form; two if the method has two
+    row_scores: NDArray[np.float64]  # (N,) how far each row's target is from the predictions, mean over the training
     kept: NDArray[np.bool_]  # (N,) the rows of smallest score, as many as the drop rate leaves
-    ledger: Ledger  # likewise in host memory
-    drop_rate: float  # in the end
-    history: list[dict[str, Any]]  # a record an epoch
+    ledger: Ledger  # in host memory
+    drop_rate: float  # the last one
+    history: list[dict[str, Any]]  # a record for each epoch
     of_class: ClassCounts
 
     def forsaken(self, names: Sequence[Any] | None = None) -> str:
-        """A sentence where the last epoch dropped nearly all rows of a class; empty where of none."""
+        """A warning if the last epoch dropped nearly all rows of a class; else empty."""
         sentence = forsaken(*self.of_class, names)
         return sentence and f"In epoch {self.history[-1]['epoch']}, {sentence}"
 
@@ -94,7 +94,7 @@ def fit_networks(
 def make_trainer(
     plan: Plan, rows: Rows, order: Tensor, make_network: Callable[[int], nn.Module], weights: NDArray | None = None
 ) -> Trainer:
-    """A plan before its first epoch, on the rows that ``order`` names."""
+    """A plan ready to train on the rows in ``order``."""
     device, method = choose_device(plan.device), plan.make_method()
     held_out, order = split(order, plan)
     networks = [start(plan, make_network, number, rows.inputs, device) for number in range(method.networks)]
@@ -111,7 +111,7 @@ def make_trainer(
 
 
 def in_one_pass(method: Method, networks: Sequence[nn.Module], row: Tensor) -> Method:
-    """The method with one forward pass in the place of two, if its networks treat every row alone: then that is the
+    """The method with one forward pass instead of two, if its networks treat every row by itself: then both give the
     same but for rounding."""
     can = method.drops_rows and method.passes == "reforward" and type(method).look is Method.look
     is_alone = can and not any(first_pass(network, row, method.scoring).rest for network in networks)
@@ -119,7 +119,7 @@ def in_one_pass(method: Method, networks: Sequence[nn.Module], row: Tensor) -> M
 
 
 def split(order: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Rows held out to say when to stop, and the rows to train on."""
+    """The rows held out for early stopping, and those to train on."""
     if not plan.validation_fraction:
         return order[:0], order
     count = max(1, part(plan.validation_fraction, len(order)))
@@ -135,9 +135,9 @@ def split(order: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
 def start(
     plan: Plan, make_network: Callable[[int], nn.Module], number: int, inputs: Tensor, device: torch.device
 ) -> nn.Module:
-    """A network at its start, from a stream of its own, after it has shown that it can answer a row."""
+    """A new network, from a random stream of its own, checked to give the right outputs for a row."""
     with drawn_from(plan.seed, number):
-        network = place(make_network(number), device, "fp32").float()  # as rows are, whatever a module of yours is
+        network = place(make_network(number), device, "fp32").float()  # like the rows, whatever a user's module is
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise InputError("module has no trainable parameter.")
     try:
@@ -146,7 +146,7 @@ def start(
     except (RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         shape = (1, *inputs.shape[1:])
-        raise InputError(f"module cannot read a tensor of shape {shape}, which one row is ({reason}).") from error
+        raise InputError(f"module cannot read one row, a tensor of shape {shape} ({reason}).") from error
     shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
     if shape != (1, plan.outputs):
         wanted = (
@@ -157,7 +157,7 @@ def start(
 
 
 class Trainer:
-    """A plan at work."""
+    """A plan in training."""
 
     def __init__(
         self,
@@ -174,15 +174,15 @@ class Trainer:
         self.optimizers = [make_optimizer(network, plan.learning_rate) for network in networks]
         self.ledger = Ledger.empty(len(feed), feed.device)
         self.tally = Tally.empty(0, feed.device)
-        self.epoch = 1  # to begin with
+        self.epoch = 1  # the first one to train
         self.learnt_rate: float | None = None
-        self.last_inputs: Tensor | None = None  # of the last step
+        self.last_inputs: Tensor | None = None  # those of the last step
         self.watch(torch.arange(0), torch.arange(0))
 
     def watch(self, rows: Tensor, targets: Tensor) -> None:
-        """Look at these rows, of all or of a sample, for how much of each class an epoch keeps."""
+        """Count on these rows, all or a sample, how much of each class an epoch keeps."""
         if targets.is_floating_point():
-            rows = targets = torch.arange(0)  # amounts have no classes
+            rows = targets = torch.arange(0)  # real-valued targets have no classes
         self.watched, self.watched_classes = rows.to(self.feed.device), targets
         self.before = self.watched_books()
 
@@ -191,7 +191,7 @@ class Trainer:
         return torch.stack([self.ledger.judged[self.watched], self.ledger.dropped[self.watched]])
 
     def of_class(self) -> ClassCounts:
-        """What the last epoch made of the classes. Known from the books: a step has nothing to count."""
+        """What the last epoch saw and kept of each class. Read from the ledger, so that no step has to count."""
         judged, dropped = (self.watched_books() - self.before).cpu().long()
         classes = self.plan.outputs if self.plan.task == "classification" else 0
         seen, kept = torch.zeros(2, classes, dtype=torch.int64)
@@ -200,7 +200,7 @@ class Trainer:
         return ClassCounts(seen, kept)
 
     def epochs(self) -> Iterator[dict[str, Any]]:
-        """Train; a record for each epoch. With held-out rows it ends with the weights that they found best."""
+        """Train; yields a record for each epoch. Ends with the weights that held-out rows, if any, found best."""
         best, best_epoch, best_weights = math.inf, 0, None
         began = time.monotonic()
         for epoch, rate in list(enumerate(self.plan.rates(), start=1))[self.epoch - 1 :]:
@@ -208,7 +208,7 @@ class Trainer:
             loss = self.train_epoch(epoch, rate)
             if epoch in self.plan.learning_epochs():
                 self.learnt_rate = self.learn_rate(epoch)
-                best = math.inf  # scores at another rate are of other rows
+                best = math.inf  # scores at another rate are means over other rows: not comparable
             if not math.isfinite(loss):
                 raise self.diverged(f"The loss became NaN or infinite in epoch {epoch}")
             learning_rate = self.plan.learning_rate_of(epoch)
@@ -219,13 +219,13 @@ class Trainer:
                     best, best_epoch = score, epoch
                     best_weights = [copy.deepcopy(network.state_dict()) for network in self.networks]
             yield record | {"seconds": time.monotonic() - began}
-            # While the drop rate still rises, scores are of networks that see more wrong rows: no time to give up.
+            # While the drop rate rises, networks see more wrong rows: those epochs do not count as patience.
             if len(self.held_out) and epoch - max(best_epoch, self.plan.ramp_epochs) >= self.plan.patience:
                 break
         if best_weights is not None:
             for network, weights in zip(self.networks, best_weights, strict=True):
                 network.load_state_dict(weights)
-        # A step's loss is the one before it: what the last step did, only answers tell.
+        # A step's loss is computed before its update: that of the last step shows only in predictions.
         if self.last_inputs is not None and not self.answers_are_finite(self.last_inputs):
             raise self.diverged("After the last step, answers are NaN or infinite")
 
@@ -239,7 +239,7 @@ class Trainer:
         )
 
     def train_epoch(self, epoch: int, rate: float) -> float:
-        """Visit the epoch's rows once; the mean loss of the rows that were kept."""
+        """Train on the epoch's rows once; returns the mean loss of the rows that were kept."""
         self.before = self.watched_books()
         for optimizer in self.optimizers:
             set_learning_rate(optimizer, self.plan.learning_rate_of(epoch))
@@ -255,12 +255,12 @@ class Trainer:
         return loss
 
     def batches(self, epoch: int, rate: float) -> Iterator[Batch]:
-        """The batches of an epoch; whoever asks for the next one has made the step of the one before."""
+        """The batches of an epoch; the next one is drawn only after the step on the one before."""
         order = epoch_order(self.plan.seed, epoch, self.epoch_rows(epoch, rate)).to(self.feed.device)
         return self.feed.batches(order, batch_rows(len(order), self.plan.batch_size))
 
     def epoch_rows(self, epoch: int, rate: float) -> Tensor:
-        """The rows of this epoch: all that it visits, unless the method chose among them at its start."""
+        """The rows of this epoch: all that it visits, or those that the method chooses at its start."""
         rows, feed = self.rows_of(epoch), self.feed
 
         def outputs(network: nn.Module, part: slice) -> Tensor:
@@ -272,15 +272,15 @@ class Trainer:
         return rows if chosen is None else chosen
 
     def learn_rate(self, epoch: int) -> float:
-        """The share of the rows of an epoch that seem wrong to the networks as they are now."""
+        """The share of an epoch's rows that seem wrong to the networks as they are now."""
         rows, feed, plan = self.rows_of(epoch), self.feed, self.plan
         outputs = mean_outputs(self.networks, feed.inputs[rows].cpu().numpy(), plan.task, plan.device)
         return learnt_rate(plan.task, feed.targets[rows].cpu().numpy(), outputs, plan.drop_rate)
 
     def validate(self) -> float:
-        """The mean loss of the held-out rows of smallest loss, as many as the drop rate leaves.
+        """The mean loss of the held-out rows with the smallest loss, as many as the drop rate leaves.
 
-        Held-out rows are as wrong as the others. Over all of them, a network that follows wrong targets could win.
+        Held-out rows are as wrong as the others. By the mean over all, a network that fits wrong targets could win.
         """
         inputs, targets = self.feed.inputs[self.held_out], self.feed.targets[self.held_out].cpu()
         rate = self.plan.used_rate if self.learnt_rate is None else self.learnt_rate
@@ -289,11 +289,11 @@ class Trainer:
 
 
 def trimmed_mean(losses: Tensor, rate: float, weights: Tensor | None) -> Tensor:
-    """The mean of the smallest losses (N,), as many, or with ``weights`` (N,) as much, as the drop rate leaves."""
+    """The mean of the smallest losses (N,), as many, or of as much weight (N,), as the drop rate leaves."""
     if weights is None:
         return losses.sort().values[: keep_count(rate, len(losses))].mean()
     order = losses.argsort(stable=True)
     ascending = weights[order]
     before = ascending.cumsum(0) - ascending
-    counted = torch.minimum(ascending, ((1 - rate) * weights.sum() - before).clamp(min=0))  # of the last, a part
+    counted = torch.minimum(ascending, ((1 - rate) * weights.sum() - before).clamp(min=0))  # the last in part
     return (losses[order] * counted).sum() / counted.sum()

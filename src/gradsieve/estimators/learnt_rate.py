@@ -1,4 +1,4 @@
-"""``drop_rate="learn"``: one fit that drops as many rows as seem wrong to the network on its way."""
+"""``drop_rate="learn"``: one fit that drops as many rows as seem wrong to the network during training."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gradsieve.mistakes.scatter import residual_scale, spread
 from gradsieve.mistakes.share import wrong_share
 
 LEARN = "learn"
-LEARN_AT = (0.2, 0.3, 0.4)  # shares of the epochs: later, a network begins to learn wrong targets by heart
-# Classes are not judged before these epochs, as far as twice the shares allow: to a network that has seen its rows
-# only a few times, many a right one seems wrong, and what it then drops for good it never learns.
+LEARN_AT = (0.2, 0.3, 0.4)  # shares of the epochs after which the rate is estimated: later, wrong targets are memorized
+# For classes it is estimated after these epochs if they are later, but after at most twice the shares above: to a
+# network that has seen its rows a few times only, many right ones seem wrong, and rows that are dropped stay so.
 READY_AT = (10, 15, 20)
-CLOSE = 0.1  # of the spread of the amounts: how far they typically lie from what a network expects that knows them
-MOST_WRONG = 0.5  # beyond, wrong targets are the rule and nothing can be learnt
+CLOSE = 0.1  # of the targets' spread: with a smaller typical residual, a network has learned most targets
+MOST_WRONG = 0.5  # the largest rate: beyond, wrong targets are the majority and nothing can be learned
 
 
 def learning_epochs(task: Task, epochs: int) -> set[int]:
@@ -31,8 +31,8 @@ def learning_epochs(task: Task, epochs: int) -> set[int]:
 def learnt_rate(task: Task, given: NDArray[Any], outputs: NDArray[Any], first_rate: float) -> float:
     """The share of rows that seem wrong to a network, by its probabilities (N, K) or predictions (N, q).
 
-    Of amounts, no less than the rate that the fit began with: to a network that learns wrong ones, few seem wrong.
-    Unless most amounts are met closely, which no network does that learns two things at once.
+    For real-valued targets it is at least the rate that the fit began with, because few targets seem wrong to a network
+    that learns wrong ones; unless most residuals are small, which they are not if a network learns both.
     """
     share = wrong_share(task, given, outputs)
     if task == "regression" and not is_close(given.astype(np.float64), outputs):
@@ -41,6 +41,6 @@ def learnt_rate(task: Task, given: NDArray[Any], outputs: NDArray[Any], first_ra
 
 
 def is_close(given: NDArray[np.float64], expected: NDArray[Any]) -> bool:
-    """Whether more than half of the amounts (N, q) of every output are where a network expects them."""
-    missed = residual_scale(given, expected, np.ones(len(given), dtype=bool))
-    return bool((missed < CLOSE * spread(given)).all())
+    """Whether the typical residual of every output is small; ``given`` and ``expected``: targets (N, q)."""
+    scale = residual_scale(given, expected, np.ones(len(given), dtype=bool))
+    return bool((scale < CLOSE * spread(given)).all())

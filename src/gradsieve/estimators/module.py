@@ -1,4 +1,4 @@
-"""The networks of an estimator: copies of a module, what a function of yours builds, or layers of given sizes."""
+"""The networks of an estimator: copies of a module, made by the user's function, or layers of given sizes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import nn
 from gradsieve.errors import InputError
 from gradsieve.models.mlp import mlp
 
-Builder = Callable[[tuple[int, ...], int], nn.Module]  # of the shape of a row and the number of outputs
+Builder = Callable[[tuple[int, ...], int], nn.Module]  # the shape of a row, the number of outputs -> a network
 
 
 def network_maker(
     module: nn.Module | Builder | None, hidden: Any, shape: tuple[int, ...], outputs: int
 ) -> Callable[[int], nn.Module]:
-    """What makes a network, given its number, for rows of this ``shape``."""
+    """A function that makes a network, given its number, for rows of this ``shape``."""
     if module is None:
         sizes = check_hidden(hidden)
         return lambda number: mlp(shape, outputs, hidden=sizes)
@@ -30,7 +30,7 @@ def network_maker(
 
 
 def check_hidden(hidden: Any) -> tuple[int, ...]:
-    """The sizes of the hidden layers; none make a linear model."""
+    """The sizes of the hidden layers, checked; an empty list makes a linear model."""
     is_list = isinstance(hidden, Sequence) and not isinstance(hidden, str)
     if not is_list or not all(isinstance(size, Integral) and int(size) > 0 for size in hidden):
         raise InputError(f"hidden is {hidden!r}, but must be sizes of layers, such as (256, 256).")
@@ -38,7 +38,7 @@ def check_hidden(hidden: Any) -> tuple[int, ...]:
 
 
 def fresh_copy(module: nn.Module, number: int) -> nn.Module:
-    """A copy for fitting. Two networks that start from the same weights would stay one: the second is drawn anew."""
+    """A copy for fitting. A second network is initialized anew: with the same weights, both would stay equal."""
     network = copy.deepcopy(module)
     for part in network.modules() if number else ():
         reset = getattr(part, "reset_parameters", None)

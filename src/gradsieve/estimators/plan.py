@@ -1,4 +1,4 @@
-"""How networks are fitted to rows: a method, its rate, how long, by what seed."""
+"""How networks are fitted to rows: method, drop rate, epochs, seed and so on."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Plan:
     """How to fit: everything but the rows and the network."""
 
     task: Task
-    outputs: int  # numbers that a network puts out for a row
+    outputs: int  # of a network for a row
     method: str = DEFAULT_METHOD
     method_options: Mapping[str, Any] = field(default_factory=dict)
     drop_rate: float = DROP_RATE
-    learns_rate: bool = False  # begin with that rate, then drop as many rows as seem wrong
+    learns_rate: bool = False  # begin with that rate, then drop as many rows as seem wrong to the network
     schedule: str | None = None  # None: the method's own
     ramp: int | None = None  # epochs until the drop rate is reached; None: a tenth of them
     epochs: int = 100
     batch_size: int | Literal["auto"] = "auto"
     learning_rate: float = 1e-3
-    validation_fraction: float = 0.0  # of the rows, held out to say when to stop; 0: all epochs, all rows
+    validation_fraction: float = 0.0  # of the rows, held out for early stopping; 0: no early stopping
     patience: int = 10  # epochs without a better validation score
     seed: int = 0
     device: str = "auto"
@@ -55,7 +55,7 @@ class Plan:
 
     @property
     def used_rate(self) -> float:
-        """The share of rows that are dropped in the end: none where the method drops no rows."""
+        """The share of rows that are dropped in the end; 0 if the method drops no rows."""
         return self.drop_rate if METHODS[self.method].drops_rows else 0.0
 
     def learning_epochs(self) -> set[int]:
@@ -72,7 +72,7 @@ class Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Everything about a plan that can be wrong before rows are seen."""
+    """Refuse settings that are wrong whatever the rows."""
     check_rate(argument("drop_rate"), plan.drop_rate)
     check_count(argument("epochs"), plan.epochs, 1)
     check_count("patience", plan.patience, 1)

@@ -1,4 +1,4 @@
-"""What a person sees while rows are fitted: a line now and then."""
+"""Progress of a fit: a line every few seconds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
-EVERY = 5.0  # seconds
+EVERY = 5.0  # seconds between lines
 
 
 def lines(label: str, epochs: int, file: IO[str] | None = None) -> Callable[[dict[str, Any]], None]:
-    """A function of an epoch's record that prints some of them, the last always."""
+    """A function that is given each epoch's record and prints some of them, always the last."""
     last = -float("inf")
 
     def tell(record: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Training two networks that rival for the rows (`gradsieve.choosing.rivals`)."""
+"""Training two rival networks that compete for the rows (see `gradsieve.choosing.rivals`)."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import CRITERIA, choose_device
 
 GIVEN_AWAY = 0.4  # the share of the rows that the second network begins with
-RISE = 6  # of the epochs one in so many until then, and as many before rows choose for themselves
-MOST_ROWS = 2000  # of a part are learnt from; where it has more,
-FEWER = 0.6  # so many of the epochs are enough: a race of many rows should cost little more than one run
-TURNS = 4  # in which the rows of a batch find their networks
-LEAST_SHARE, LEAST_VARIANCE = 0.01, 0.0025
-CHANCE = 9.0  # the variance of what neither network meets, in robust deviations of the targets
+RISE = 6  # that share rises for a sixth of the epochs and stays for another; then rows are divided by likelihood
+MOST_ROWS = 2000  # of a part that rivals are trained on
+FEWER = 0.6  # of the epochs, for parts with more rows: there a race should cost little more than one run
+TURNS = 4  # iterations that divide a batch's rows between the networks
+LEAST_SHARE, LEAST_VARIANCE = 0.01, 0.0025  # of a network, so that it is not lost for good
+CHANCE = 9.0  # the variance of rows that belong to neither, in squared robust standard deviations of the targets
 
 
 @dataclass(frozen=True)
 class RivalNetworks(Method):
-    """Each of two networks learns the rows that it meets better than the other.
+    """Each of two networks learns the rows that it fits better than the other.
 
-    As long as there is a drop rate, the second gets what the first would drop. After that every row of a batch belongs
-    to both, in the shares at which the batch is likeliest; what neither meets belongs to none.
+    While the drop rate is above 0, the second network gets the rows that the first would drop. After that every row of
+    a batch belongs to the first, the second or neither with a probability, by expectation maximization.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("regression",)
@@ -61,7 +61,7 @@ class RivalNetworks(Method):
 
 
 def divided(squares: Tensor, targets: Tensor, drop_rate: float) -> Tensor:
-    """(2, N) how much of each row belongs to each network, by mean square errors (2, N)."""
+    """(2, N) the weight of each row for each network, by their mean square errors (2, N)."""
     rows, outputs = targets.shape
     kept = keep_smallest(squares[0], drop_rate or GIVEN_AWAY)
     own = torch.zeros(3, rows, device=squares.device)
@@ -80,8 +80,8 @@ def divided(squares: Tensor, targets: Tensor, drop_rate: float) -> Tensor:
     return own[:2]
 
 
-def rivalry(T: int, drop_rate: float, ramp: int) -> float:
-    """A schedule: a rate that rises, stays as long, and then is none."""
+def rival_schedule(T: int, drop_rate: float, ramp: int) -> float:
+    """A drop rate that rises during ``ramp`` epochs, stays for as many, and then is 0."""
     return 0.0 if 2 * ramp < T else drop_rate * min(T / max(1, ramp), 1)
 
 
@@ -92,18 +92,18 @@ def fit_rivals(
     make_network: Callable[[int], nn.Module],
     weights: NDArray | None = None,
 ) -> NDArray:
-    """What two rivals that were trained on a part of the rows say about its voters, (2, N, q); the majority's first."""
+    """Train two rivals on a part of the rows and predict for its voters, (2, N, q); the majority's network first."""
     own = part.trained[:MOST_ROWS]
     epochs = plan.epochs if len(own) == len(part.trained) else max(1, round(FEWER * plan.epochs))
     plan = replace(
         plan,
         drop_rate=GIVEN_AWAY,
-        schedule=f"{rivalry.__module__}:{rivalry.__name__}",
+        schedule=f"{rival_schedule.__module__}:{rival_schedule.__name__}",
         epochs=epochs,
         ramp=max(1, round(epochs / RISE)),
         learns_rate=False,
         validation_fraction=0.0,
-        batch_size=max(2, batch_rows(len(own), plan.batch_size) // 2),  # two have to learn, each from a part
+        batch_size=max(2, batch_rows(len(own), plan.batch_size) // 2),  # each network learns from a part of a batch
     )
     device = choose_device(plan.device)
     networks = [start(plan, make_network, number, rows.inputs, device) for number in range(2)]
@@ -119,5 +119,5 @@ def fit_rivals(
 
     learnt, asked = answers(own), answers(part.voters)
     if not (np.isfinite(learnt).all() and np.isfinite(asked).all()):
-        raise GradsieveError("The training of two rivals has diverged: what is predicted is not finite.")
+        raise GradsieveError("The training of two rivals has diverged: their predictions are not finite.")
     return asked[list(majority_first(learnt, rows.targets[own].numpy()))]

@@ -1,4 +1,4 @@
-"""Which rows an epoch visits: every row as often as its weight says, in batches of one size."""
+"""Which rows an epoch visits: each as often as its weight says, in batches of equal size."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 from gradsieve import seeds
 
-BATCH = 256  # rows, where the set is large
-STEPS = 16  # an epoch of a small set has about so many
-COPIES = 10  # whole weights mean copies up to so many rows in an epoch for each row of the set
+BATCH = 256  # rows in a batch of a large set
+STEPS = 16  # about the number of batches in an epoch of a small set
+COPIES = 10  # whole weights count copies if their mean is no larger: else an epoch would take too long
 
 
 def canonical_order(inputs: NDArray, targets: NDArray, weights: NDArray | None = None) -> Tensor:
     """The rows sorted by their content: a shuffled table then gives the same network, bit for bit.
 
-    It also makes a row of weight 2 the same as two rows, wherever in the table the second one stands. Rows that differ
-    in their ``weights`` alone stand by these: which of them comes first may matter, as they are not visited alike.
+    It also makes a row of weight 2 the same as two rows, wherever in the table the second one is. Rows that differ only
+    in their ``weights`` are sorted by them: their order may matter, since they are not visited alike.
     """
     rows = len(inputs)
     parts = [inputs, targets, *([] if weights is None else [np.asarray(weights, dtype=np.float64)])]
@@ -38,7 +38,7 @@ def visits(order: Tensor, weights: NDArray | None, seed: int) -> Callable[[int],
     """A function of the epoch: the rows of ``order``, each as often as it is visited then.
 
     Whole weights are numbers of copies. Others are scaled to mean 1, and a row of weight 1.3 is visited once in every
-    epoch and a second time in three epochs of ten. Every method can so do with weights, and drops a share of them.
+    epoch and a second time in three epochs of ten. So every method works with weights, and drops a share of them.
     """
     if weights is None:
         return lambda epoch: order
@@ -48,7 +48,7 @@ def visits(order: Tensor, weights: NDArray | None, seed: int) -> Callable[[int],
 
     def of_epoch(epoch: int) -> Tensor:
         chance = torch.rand(len(given), generator=seeds.generator(seed, "visits", epoch), dtype=torch.float64)
-        times = (given + chance).floor().long()  # a whole number stays what it is
+        times = (given + chance).floor().long()  # a whole number stays as it is
         rows = order.repeat_interleave(times)
         return rows if len(rows) else order[given.argmax()][None]
 
@@ -56,15 +56,15 @@ def visits(order: Tensor, weights: NDArray | None, seed: int) -> Callable[[int],
 
 
 def is_copies(weights: NDArray) -> bool:
-    """Whether the weights can be read as numbers of copies, without an epoch getting out of hand."""
+    """Whether the weights can be taken for numbers of copies without too long an epoch."""
     return bool((weights == np.floor(weights)).all()) and weights.sum() <= COPIES * len(weights)
 
 
 def batch_rows(rows: int, batch_size: int | str) -> int:
-    """The size of an epoch's batches: at most ``batch_size``, and such that hardly a row is left over.
+    """The size of an epoch's batches: at most ``batch_size``, and such that hardly any row is left over.
 
-    Left over are the last rows of a shuffled order, others in every epoch. Equal sizes keep every step as exact about
-    the share that it drops as the others.
+    Rows left over are the last of a shuffled order, different ones in every epoch. With batches of equal size, every
+    step drops the same share.
     """
     most = min(BATCH, max(STEPS, rows // STEPS)) if isinstance(batch_size, str) else batch_size
     return max(1, rows // -(-rows // most))

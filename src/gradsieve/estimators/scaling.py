@@ -1,7 +1,7 @@
 """Scales that wrong values cannot break: medians and quartiles instead of means and standard deviations.
 
-Heavy-tailed inputs make heavy-tailed lies (a wrong target that follows them drowns the honest ones), so inputs are
-clipped as well, smoothly: ``z / sqrt(1 + (z / clip)^2)`` keeps the order of the values and stays within ``clip``.
+Inputs are clipped as well, because wrong targets that follow a heavy-tailed input outweigh the honest ones. The clip is
+smooth: ``z / sqrt(1 + (z / clip)^2)`` keeps the order of the values and stays within ``clip``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gradsieve.errors import InputError
 
 Array = NDArray[Any]  # float32 or float64
 
-CLIP = 3.0  # interquartile ranges; docs/estimators.md has what 3 and 10 gave
-NORMAL_IQR = 1.3489795003921634  # of a normal distribution with standard deviation 1
-FAR = 5.0  # robust standard deviations: where rows are dropped, no target pulls harder than one as far away as this
-MORE = 0.02  # of the rows beyond ``FAR`` than are dropped: then not all of them can be taken for wrong
-FARTHEST = 1e15  # beyond it a target leaves float32 once squared
-BLOCK = 2**21  # values scaled at a time: a copy in double precision of all of them may not fit
+CLIP = 3.0  # interquartile ranges; docs/estimators.md compares 3 with 10
+NORMAL_IQR = 1.3489795003921634  # the interquartile range of a standard normal distribution
+FAR = 5.0  # robust standard deviations at which targets are clipped if rows are dropped
+MORE = 0.02  # a warning comes if the share of targets beyond ``FAR`` exceeds the drop rate by this: not all are wrong
+FARTHEST = 1e15  # where targets are clipped in any case: the square of a larger one overflows float32
+BLOCK = 2**21  # values scaled at a time: a double-precision copy of all may not fit into memory
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Scale:
 def robust_scale(values: Array, weights: Array | None = None) -> Scale:
     """The median and the interquartile range of each column of ``values`` (N, d).
 
-    Where half of a column is one and the same value, the range is 0: then the median distance of the others from it
-    stands in, 1 for a column of zeros and ones however rare the ones are. A constant column has the width 1.
+    If half of a column is one value, the range is 0, and the median distance of the others from that value is used: 1
+    for a column of zeros and ones, however rare the ones are. A constant column has the width 1.
     """
     lower, centre, upper = quantiles(values, (0.25, 0.5, 0.75), weights)
     width = np.maximum(upper / 2 - lower / 2, 0) * 2
@@ -66,12 +66,12 @@ def target_scale(values: Array, weights: Array | None = None) -> Scale:
 
 
 def quantiles(values: Array, shares: tuple[float, ...], weights: Array | None = None) -> Array:
-    """(shares, d): the smallest value that at least that share of the weight of a column does not exceed.
+    """(shares, d) for each share, the smallest value that at least that share of a column's weight does not exceed.
 
     Always one of the column's own values, so that a row of weight 2 is the same as two rows.
     """
     if weights is None:
-        exact = (column.astype(np.float64, copy=False) for column in values.T)  # one at a time: all may not fit
+        exact = (column.astype(np.float64, copy=False) for column in values.T)  # one at a time, to save memory
         return np.stack([np.quantile(column, shares, method="inverted_cdf") for column in exact], axis=1)
     found = np.empty((len(shares), values.shape[1]))
     for column in range(values.shape[1]):
@@ -96,22 +96,22 @@ def scale_inputs(values: Array, scale: Scale, clip: float = CLIP) -> NDArray[np.
 def scale_targets(values: Array, scale: Scale, drops: bool) -> NDArray[np.float32]:
     """Targets as a network learns them, float32.
 
-    A method that ``drops`` rows meets wrong ones too, while its drop rate rises and in batches that hold more of them
-    than others. One that lies a thousand widths away would undo many steps, so there it counts as one at ``FAR``.
+    Even a method that ``drops`` rows trains on some wrong ones, while its drop rate rises and in batches with more of
+    them than usual. One that lies a thousand widths away would undo many steps, so targets are clipped at ``FAR``.
     """
     farthest = FAR if drops else FARTHEST
     return np.clip(scale.apply(values.astype(np.float64, copy=False)), -farthest, farthest).astype(np.float32)
 
 
 def far_targets(values: Array, scale: Scale, drop_rate: float) -> str:
-    """A sentence where clearly more targets (N, q) count as nearer than they are than rows are dropped; else empty."""
+    """A warning if clearly more targets (N, q) are clipped than rows are dropped; else empty."""
     share = float((np.abs(scale.apply(values.astype(np.float64, copy=False))) > FAR).any(1).mean())
     if not drop_rate or share <= drop_rate + MORE:
         return ""
     return (
-        f"{share:.0%} of the targets lie more than {FAR:g} robust standard deviations from their median and are learnt "
-        f"as if they lay there, but {drop_rate:.0%} of the rows are dropped. If they are wrong, drop as many; if they "
-        "are right, learn their logarithms, or drop nothing (a drop rate of 0): then none is moved."
+        f"{share:.0%} of the targets lie more than {FAR:g} robust standard deviations from their median and are "
+        f"clipped there, but only {drop_rate:.0%} of the rows are dropped. If these targets are wrong, drop as many; "
+        "if they are right, learn their logarithms, or set the drop rate to 0, which clips nothing."
     )
 
 

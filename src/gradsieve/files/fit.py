@@ -1,4 +1,4 @@
-"""Fit a network to a user's file, and predict from another file with it."""
+"""Fit a network to a user's file, and predict for another file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from gradsieve.tables.shards import is_shards, open_shards
 from gradsieve.tables.targets import row_header
 from gradsieve.training.files import write_whole
 
-MOST_IN_MEMORY = 10**9  # bytes of a table; a larger one is streamed
+MOST_IN_MEMORY = 10**9  # bytes of a table; larger ones are streamed
 
 
 def fit_file(
@@ -70,13 +70,13 @@ def fit_file(
     """Fit a network to a CSV, Parquet, Arrow or NPZ file, or to a folder of shards or class folders.
 
     ``drop_rate="auto"`` lets held-out rows choose the share to drop (``gradsieve.choosing.rates``).
-    The folder ``out`` will hold the model (``gradsieve.tables.model_folder``). Returned is a summary, which model.json
-    has as well: the ``task``, how many ``rows`` were fitted and ``dropped``, the last ``loss``, ``seconds``, and with
-    "auto" the ``pick``. Everything that can be wrong with the file is found before anything is fitted or written.
+    The folder ``out`` will hold the model (``gradsieve.tables.model_folder``). Returns a summary, which model.json has
+    as well: the ``task``, how many ``rows`` were fitted and ``dropped``, the last ``loss``, ``seconds``, and with
+    "auto" the ``pick``. The file is checked before anything is fitted or written.
 
-    Parquet and Arrow files that would take more than 1 GB are streamed (``stream`` decides otherwise): rows are checked
-    as they pass, and bad ones stop the fit or are left out, by ``bad_rows``; a state is saved every ``save_every``
-    seconds, and ``resume`` goes on from it to the same bits.
+    Parquet and Arrow files that would take more than 1 GB are streamed, unless ``stream`` says otherwise: rows are
+    checked as they are read, and bad ones stop the fit or are left out, by ``bad_rows``; a state is saved every
+    ``save_every`` seconds, and ``resume`` goes on from it to the same bits.
     """
     began = time.monotonic()
     check_alone()
@@ -118,7 +118,7 @@ def fit_file(
 
 
 def check_alone() -> None:
-    """Processes of a group would add up their gradients, and write into one folder."""
+    """Refuse a process group: its processes would sum their gradients and write into one folder."""
     if ranks.world_size() > 1:
         raise InputError(
             f"fit_file works in one process, but {ranks.world_size()} are in a group here (torch.distributed). Call it "
@@ -127,7 +127,7 @@ def check_alone() -> None:
 
 
 def check_not_streamed(data: Path, stream: bool, bad_rows: str, resume: bool) -> None:
-    """What streams alone can do is not asked of a table in memory."""
+    """Refuse options of streamed tables for a table in memory."""
     if stream:
         raise InputError(
             f"{data} cannot be streamed: {argument('stream', True)} reads Parquet and Arrow files, or a folder of them."
@@ -145,7 +145,7 @@ def check_not_streamed(data: Path, stream: bool, bad_rows: str, resume: bool) ->
 def plan_fit(
     prepared: Prepared, drop_rate: float | str, note: Callable[[str], None], **options: Any
 ) -> tuple[Plan, RatePick | None, Callable[[int], nn.Module]]:
-    """How to fit what is prepared: the plan, the vote behind its drop rate where that is "auto", and its networks."""
+    """How to fit: the plan, the pick of its drop rate if that is "auto", and a function that makes networks."""
     learnt, make_network = prepared.targets, prepared.design().build
     plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=largest_rate(drop_rate), **options)
     if drop_rate != AUTO:
@@ -158,7 +158,7 @@ def plan_fit(
 def save_fit(
     folder: Path, prepared: Prepared, design: Design, fitted: Fitted, history: dict[str, Any], is_ours: bool = False
 ) -> None:
-    """Write the folder of a model that was fitted to what is prepared."""
+    """Write the folder of a fitted model."""
     model = Model(prepared.targets, prepared.encoding, prepared.side, design, fitted.networks)
     save_model(folder, model, history, rows_csv(prepared, fitted), is_ours)
 
@@ -175,26 +175,26 @@ def rows_csv(prepared: Prepared, fitted: Fitted) -> str:
 
 
 def predict_file(folder: str | Path, data: str | Path, out: str | Path | None = None) -> str:
-    """Predictions for the rows of a file, as CSV; written to ``out`` where that is given."""
+    """Predictions for the rows of a file, as CSV; also written to ``out`` if that is given."""
     if out is None:
         return "".join(predictions(Path(folder), Path(data)))
     write_predictions(Path(folder), Path(data), Path(out))
-    return Path(out).read_bytes().decode()  # whatever the locale, and with the line ends that it has
+    return Path(out).read_bytes().decode()  # UTF-8 whatever the locale, with unchanged line ends
 
 
 def write_predictions(folder: Path, data: Path, out: Path) -> None:
-    """Predictions into a file, which is whole or not there."""
+    """Write predictions into a new file, which is complete or not there."""
     if out.exists():
         raise RunFolderError(f"{out} is there already, and nothing is written over. {elsewhere(what='file')}")
     pieces = predictions(folder, data)
-    header = next(pieces)  # by now the model and the file's columns are checked
+    header = next(pieces)  # this checks the model and the file's columns
     if not out.parent.is_dir():
         raise RunFolderError(f"{out.parent} is not a folder. {elsewhere('Make it first', what='file')}")
     write_whole(out, (piece.encode() for piece in chain([header], pieces)))
 
 
 def predictions(folder: Path, data: Path) -> Iterator[str]:
-    """The lines of a CSV file, many at a time: a header, then a row for each of the data's."""
+    """The lines of a CSV file, many at a time: a header, then one for each row of the data."""
     model = load_model(folder)
     parts = image_parts(model, folder, data) if model.side else table_parts(model, data)
     is_class, targets = model.targets.task == "classification", model.targets.names
@@ -209,7 +209,7 @@ def predictions(folder: Path, data: Path) -> Iterator[str]:
 
 
 def free_name(name: str, taken: Sequence[str]) -> str:
-    """A column's name that no target has."""
+    """A name for a column that no target has."""
     return name if name not in taken else free_name(f"{name}_", taken)
 
 
@@ -221,7 +221,7 @@ def image_parts(model: Model, folder: Path, data: Path) -> Iterator[tuple[Sequen
 
 
 def table_parts(model: Model, data: Path) -> Iterator[tuple[Sequence[Any], NDArray]]:
-    """A table in memory, or one part after the other where it is large."""
+    """The row numbers and inputs of a table, part by part if it is large."""
     shards = open_shards(data) if is_shards(data) else None
     if shards is None or shards.bytes_in_memory <= MOST_IN_MEMORY:
         frame = read_frame(data, words=model.encoding.words)
@@ -235,7 +235,7 @@ def table_parts(model: Model, data: Path) -> Iterator[tuple[Sequence[Any], NDArr
 
 
 def check_columns(frame: Frame, model: Model) -> None:
-    """Columns are found by name, whatever their order; those that the model does not know are ignored."""
+    """Refuse a table without a column that the model reads; order and other columns do not matter."""
     missing = [name for name in model.encoding.names if name not in frame.columns]
     if missing:
         near = unknown("column", missing[0], dict.fromkeys(frame.columns))

@@ -12,7 +12,7 @@ from gradsieve.data.files import files_below
 from gradsieve.errors import InputError, MissingExtraError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-HIDDEN = (".", "__MACOSX")  # how such names begin
+HIDDEN = (".", "__MACOSX")  # files and folders whose names begin so are no data
 SIDE = 32  # pixels: images are scaled to squares of this size
 
 
@@ -22,7 +22,7 @@ def find_images(folder: Path) -> list[Path]:
 
 
 def images_and_others(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The files below a folder, relative to it, but for those that notebooks and file managers hide there."""
+    """The images and the other files below a folder, relative to it, except hidden ones."""
     files = sorted(path.relative_to(folder) for path in files_below(folder, HIDDEN))
     found = [name for name in files if name.suffix.lower() in SUFFIXES]
     if not found:
@@ -55,7 +55,7 @@ def read_images(folder: Path, paths: list[Path], side: int) -> NDArray[np.uint8]
     for place, path in enumerate(paths):
         try:
             with Image.open(folder / path) as image:
-                if image.mode.startswith(("I", "F")):  # Pillow would cut off what lies beyond 255
+                if image.mode.startswith(("I", "F")):  # Pillow would clip values above 255
                     raise ValueError("its pixels have more than 8 bits, so scale them and save it with 8")
                 scaled = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

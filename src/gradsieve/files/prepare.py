@@ -1,4 +1,4 @@
-"""A user's file as numbers: inputs, targets, and what its rows are called."""
+"""A user's file as numbers: inputs and targets, with the names of its rows."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shards import is_shards
 from gradsieve.tables.targets import (
     Targets,
-    amount_columns,
     class_targets,
     filled_rows,
     learn_targets,
     left_out,
+    real_valued_targets,
     task_of,
     words_without_target,
 )
 
-HIDDEN = (256, 256)
+HIDDEN = (256, 256)  # the units of each hidden layer
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Prepared:
 
     inputs: NDArray
     targets: Targets
-    given: NDArray  # (N, targets) as the file has them
+    given: NDArray  # (N, targets) in the words or units of the file
     names: Sequence[Any]  # of the rows: their numbers from 1, or the paths of images
     encoding: Encoding = field(default_factory=Encoding)  # of a table
     side: int = 0  # of images
@@ -64,7 +64,7 @@ def prepare(
     categorical: Sequence[str],
     note: Callable[[str], None],
 ) -> Prepared:
-    """A file, a folder of shards or one of class folders, as numbers."""
+    """A file, a folder of Parquet or Arrow files, or one of class folders, as numbers."""
     check_task(task)
     if data.is_dir() and not is_shards(data):
         return prepare_images(data, targets, task, note)
@@ -89,7 +89,7 @@ def prepare_table(
     roles = frame.roles(targets, ignore, categorical)
     names, inputs, words = roles
     task = task_of(roles, task)
-    filled = filled_rows(frame, names, amount_columns(frame, names, task))
+    filled = filled_rows(frame, names, real_valued_targets(frame, names, task))
     if filled.sum() < 2:
         raise InputError(f"{data}: {int(filled.sum())} rows have a value in {', '.join(names)}, but two are needed.")
     if not filled.all():

@@ -1,1 +1,1 @@
-"""Given targets beside those that a network expects: which are likelier wrong than right, and what happened to them."""
+"""Which given targets are likelier wrong than right, by a network's predictions, and by what kind of mistake."""

@@ -1,10 +1,10 @@
-"""What happened to a wrong target: kinds of error, each weighed as an explanation against the row being right.
+"""What happened to a wrong target: the likelihoods of kinds of error, compared with that of the row being right.
 
-A right row lies around what the network expects: normally, with a covariance, since who misses one output misses
-others with it, at a width that depends on the row (``widths``), and at once, twice or four times that, since rows that
-were dropped lie farther off than those it was trained on.
+The residuals of right rows are normal. They have a covariance, because outputs are missed together; a width that
+depends on the row (``widths``); and one, two or four times that width, because rows that were dropped are missed by
+more than those that the network was trained on.
 A wrong row would be right with its sign turned, divided by one factor, or in another order; or it lies anywhere among
-the targets. How frequent each explanation is, is learnt from the rows, in turn with the covariance (EM).
+the targets. The share of each of these and the covariance are learned from the rows by expectation maximization.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsieve.mistakes.scatter import FLOOR, Array, parts, residual_scale, size, some, spread
+from gradsieve.mistakes.scatter import FLOOR, Array, parts, residual_scale, root_mean_square, sample, spread
 from gradsieve.mistakes.widths import Gaps, Widths, learn_widths, no_gaps, row_widths
 
 KINDS = ("sign flipped", "scaled", "swapped", "random")
-STRETCHES = np.array([1.0, 2.0, 4.0])  # of the width of right rows
-STRETCH_SHARES = np.array([0.8, 0.15, 0.05])
-PLAIN_FACTOR = 1.5  # a row that is nearer to its prediction than by this factor is not plainly scaled
-PLAIN_MOVE = 4.0  # standard deviations of right rows: a factor that moves a row by less says nothing that these do not
-POWERS_OF_TEN = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)  # a slip of units: all that one number alone can show
-ANYWHERE = 3.0  # standard deviations of the targets: how far a random one may lie from their middle
-FAR_SHARE = 0.1  # of the rows, the farthest: among them the order of swapped numbers is looked for
-START = np.array([0.9, 0.025, 0.025, 0.025, 0.025])  # shares of right rows and of each kind, before any row is seen
-LEAST_SHARE = 1e-3  # so that no kind is excluded for good
-ROUNDS = 10  # in practice little moves after five
-BEYOND = 1e6  # standard deviations: what lies farther is equally far
-HUGE = 1e12  # times as large as targets are: likewise
+STRETCHES = np.array([1.0, 2.0, 4.0])  # multiples of a right row's width,
+STRETCH_SHARES = np.array([0.8, 0.15, 0.05])  # and the share of right rows that have each
+LEAST_FACTOR = 1.5  # a fitted factor nearer to 1 is no scaling
+LEAST_MOVE = 4.0  # standard deviations of right rows: a factor that moves a row by less explains nothing
+POWERS_OF_TEN = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)  # slips of units: a single output is scaled by one of these
+ANYWHERE = 3.0  # the scale of random targets around their median, in standard deviations of all targets
+FAR_SHARE = 0.1  # the farthest rows: among them the common order of swapped rows is searched
+START = np.array([0.9, 0.025, 0.025, 0.025, 0.025])  # shares of right rows and of each kind before the first round
+LEAST_SHARE = 1e-3  # of a kind, so that none is excluded for good
+ROUNDS = 10  # little changes after five
+FARTHEST = 1e6  # standard deviations: larger deviations count as this, so that no square overflows
+HUGE = 1e12  # typical targets: larger numbers count as this, for the same reason
 
 
 class Kinds(NamedTuple):
-    """What is known of right and wrong rows of q outputs."""
+    """The learned distributions of right and wrong rows of q outputs."""
 
-    centre: Array  # (q,) of the targets
-    spread: Array  # (q,)
-    whitener: Array  # (q, q) from residuals of right rows, over their widths, to independent ones of deviation 1
-    order: NDArray[np.intp]  # (q,) where swapped rows have each output's number, as most of them agree
+    centre: Array  # (q,) the median of the targets
+    spread: Array  # (q,) their robust standard deviation
+    whitener: Array  # (q, q) makes right rows' residuals, divided by their widths, independent and of variance 1
+    order: NDArray[np.intp]  # (q,) the place of each output's number in swapped rows, if they share an order
     shares: Array  # (5,) of right rows, and of KINDS
-    widths: Widths  # of right rows, by their circumstances
-    rows: int  # that all this was learnt from
+    widths: Widths  # of right rows
+    rows: int  # how many all this was learned from
 
 
 class Explained(NamedTuple):
-    """What the kinds say of rows."""
+    """How likely each row is wrong, and of which kind."""
 
-    distance: NDArray[np.float32]  # (n,) from what is expected, in standard deviations of right rows
-    odds: NDArray[np.float32]  # (n,) natural logarithm of the odds that the row is wrong
-    number: NDArray[np.int8]  # (n,) of the likeliest of KINDS, if it is
+    distance: NDArray[np.float32]  # (n,) from the prediction, in standard deviations of right rows
+    odds: NDArray[np.float32]  # (n,) the natural logarithm of the odds that the row is wrong
+    number: NDArray[np.int8]  # (n,) the likeliest of KINDS if the row is wrong
     widths: Widths
 
     @property
     def kind(self) -> NDArray[np.object_]:
-        """(n,) its name."""
+        """(n,) the name of that kind."""
         return np.array(KINDS, dtype=object)[self.number]
 
 
 def explain(given: Array, expected: Array, gaps: Gaps | None = None, rows: NDArray[np.intp] | None = None) -> Explained:
-    """What happened to rows with ``given`` targets (N, q) where others were ``expected``, or to ``rows`` of them."""
+    """Explain all rows, or ``rows`` of them, by their ``given`` and ``expected`` targets (N, q)."""
     gaps = no_gaps(len(given)) if gaps is None else gaps
-    # One unit for all outputs changes no kind, and squares of what is measured in it stay within bounds.
-    unit = float(np.median(np.abs(some(given)), axis=0).max()) or 1.0
-    kinds = learn_kinds(in_unit(some(given), unit), in_unit(some(expected), unit), some(gaps))
+    # A common unit for all outputs changes no kind, and keeps squares from overflowing.
+    unit = float(np.median(np.abs(sample(given)), axis=0).max()) or 1.0
+    kinds = learn_kinds(in_unit(sample(given), unit), in_unit(sample(expected), unit), sample(gaps))
     if rows is not None:
         given, expected, gaps = given[rows], expected[rows], gaps[rows]
     count = len(given)
@@ -76,7 +76,7 @@ def explain(given: Array, expected: Array, gaps: Gaps | None = None, rows: NDArr
     return Explained(*found, kinds.widths._replace(edges=kinds.widths.edges * unit))
 
 
-def named_alone(
+def single_output_kinds(
     given: Array,
     expected: Array,
     gaps: Gaps,
@@ -84,8 +84,7 @@ def named_alone(
     off: NDArray[np.bool_],
     flagged: NDArray[np.bool_],
 ) -> NDArray[np.int8]:
-    """(N,) the kinds of flagged rows, and of those with one output off, that no kind of all outputs explains, what
-    happened to that output."""
+    """(N,) ``number``, but flagged "random" rows with a single output off get the kind that it has on its own."""
     if given.shape[1] == 1:
         return number
     number = number.copy()
@@ -104,15 +103,15 @@ def in_unit(values: Array, unit: float) -> Array:
 
 
 def explain_rows(kinds: Kinds, given: Array, expected: Array, gaps: Gaps) -> tuple[Array, Array, NDArray[np.intp]]:
-    """(n,) the distance, the odds and the number of the likeliest kind."""
+    """The distance, odds and kind of each row, as `Explained` has them."""
     width = row_widths(kinds.widths, expected, gaps)
     weighed = log_weights(kinds, given, expected, width)
     odds = np.logaddexp.reduce(weighed[1:]) - weighed[0]
-    return size(whitened(kinds, (given - expected) / width)), odds, weighed[1:].argmax(0)
+    return root_mean_square(whitened(kinds, (given - expected) / width)), odds, weighed[1:].argmax(0)
 
 
 def learn_kinds(given: Array, expected: Array, gaps: Gaps) -> Kinds:
-    """The widths and covariance of right rows, the order of swapped ones, and the share of each, found in turn."""
+    """Learn the widths and covariance of right rows, the order of swapped ones, and all shares, in turn."""
     residuals, is_right = given - expected, np.ones(len(given), dtype=bool)
     scale = residual_scale(given, expected, is_right)
     centre, order = np.median(given, axis=0), np.arange(len(scale))
@@ -139,9 +138,9 @@ def learn_kinds(given: Array, expected: Array, gaps: Gaps) -> Kinds:
 
 
 def log_weights(kinds: Kinds, given: Array, expected: Array, width: Array) -> Array:
-    """(5, n) the logarithm of each explanation's share times its likelihood: right, then KINDS.
+    """(5, n) the log of each explanation's share times its likelihood: right, then KINDS.
 
-    ``width`` (n, q): how wide the rows would lie if they were right.
+    ``width`` (n, q): the scale of the rows' residuals if they are right.
     """
     outputs = given.shape[1]
     found = [
@@ -162,13 +161,13 @@ def log_right(kinds: Kinds, residuals: Array, width: Array) -> Array:
 
 
 def log_stretched(power: Array, outputs: int) -> Array:
-    """(STRETCHES, n) how well each suits rows whose whitened residuals have ``power``, the sum of their squares."""
+    """(STRETCHES, n) log likelihoods, up to a constant, by the sum of squares ``power`` of whitened residuals."""
     stretch = STRETCHES[:, None]
     return np.log(STRETCH_SHARES)[:, None] - outputs * np.log(stretch) - power / (2 * stretch**2)
 
 
 def log_scaled(kinds: Kinds, given: Array, expected: Array, width: Array) -> Array:
-    """All numbers multiplied by one factor, the one that fits best; a single number by a power of ten."""
+    """(n,) log likelihood of rows multiplied by the factor that fits best; of a single output, by a power of ten."""
     outputs = given.shape[1]
     if outputs == 1:
         choices = [log_divided(kinds, given, expected, width, np.full(len(given), ten)) for ten in POWERS_OF_TEN]
@@ -177,26 +176,27 @@ def log_scaled(kinds: Kinds, given: Array, expected: Array, width: Array) -> Arr
     power = np.maximum((theirs**2).sum(1), np.finfo(np.float64).tiny)
     factor = np.clip((ours * theirs).sum(1) / power, 1e-3, 1e3)
     found = log_divided(kinds, given, expected, width, factor)
-    # A factor that was fitted to the row explains less than one that was known: half a logarithm of the rows (BIC).
-    return np.where(np.abs(np.log(factor)) > math.log(PLAIN_FACTOR), found - math.log(kinds.rows) / 2, -np.inf)
+    # A fitted factor costs half the log of the number of rows, as in the Bayesian information criterion.
+    return np.where(np.abs(np.log(factor)) > math.log(LEAST_FACTOR), found - math.log(kinds.rows) / 2, -np.inf)
 
 
 def log_divided(kinds: Kinds, given: Array, expected: Array, width: Array, factor: Array) -> Array:
-    """(n,) log likelihood of rows that are right once divided by ``factor`` (n,), where that moves them plainly.
+    """(n,) log likelihood of rows that are right once divided by ``factor`` (n,), if that moves them clearly.
 
-    Zero is zero at any scale. A thousandth of something small is expected so near to it that no right row could be as
-    likely, and a right zero, of which counts and sums of money have many, would always be one of those.
+    Otherwise right zeros, of which counts and sums of money have many, would always look scaled: zero is zero at any
+    scale, and for the factor 0.001 the density around zero is a thousand times that of right rows.
     """
     divided = given / factor[:, None]
     found = log_right(kinds, divided - expected, width) - given.shape[1] * np.log(factor)
     moved = np.linalg.norm(whitened(kinds, (divided - given) / width), axis=1)
-    return np.where(moved > PLAIN_MOVE, found, -np.inf)
+    return np.where(moved > LEAST_MOVE, found, -np.inf)
 
 
 def log_swapped(kinds: Kinds, given: Array, expected: Array, width: Array) -> Array:
-    """The same numbers in the order that swapped rows share, or in one of its own: one of very many, so less likely.
+    """(n,) log likelihood of the numbers in the order that swapped rows share, or in the one that fits the row best.
 
-    The order that fits a row best matches the smallest with the smallest, and so on: it is found by sorting.
+    The latter is one of very many and pays for that. It is found by sorting: the smallest number belongs to the
+    smallest prediction, and so on.
     """
     places = np.argsort(expected, axis=1, kind="stable")
     own = np.empty_like(given)
@@ -208,29 +208,28 @@ def log_swapped(kinds: Kinds, given: Array, expected: Array, width: Array) -> Ar
 
 
 def log_anywhere(kinds: Kinds, given: Array) -> Array:
-    """Anywhere among the targets and beyond (Cauchy), each output by itself."""
+    """(n,) log likelihood of a row that lies anywhere: a Cauchy distribution around the targets' median."""
     outputs, width = given.shape[1], ANYWHERE * kinds.spread
-    power = (np.clip((given - kinds.centre) / width, -BEYOND, BEYOND) ** 2).sum(1)
+    power = (np.clip((given - kinds.centre) / width, -FARTHEST, FARTHEST) ** 2).sum(1)
     constant = math.lgamma((1 + outputs) / 2) - math.lgamma(0.5) - outputs / 2 * math.log(math.pi)
     return constant - np.log(width).sum() - (1 + outputs) / 2 * np.log1p(power)
 
 
 def whitened(kinds: Kinds, residuals: Array) -> Array:
-    """Residuals (n, q) of right rows, over their widths, as independent numbers of standard deviation 1."""
+    """Residuals (n, q), divided by their widths, made independent and of variance 1 for right rows."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = residuals @ kinds.whitener.T
-    return np.clip(np.nan_to_num(found, nan=BEYOND), -BEYOND, BEYOND)
+    return np.clip(np.nan_to_num(found, nan=FARTHEST), -FARTHEST, FARTHEST)
 
 
 def whitener(kinds: Kinds, residuals: Array) -> Array:
-    """(q, q) the inverse root of the covariance of right rows' residuals over their widths, each row weighed down by
-    its stretch."""
+    """(q, q) the inverse root of the covariance of right rows' residuals, divided by widths and expected stretches."""
     rows, outputs = residuals.shape
     fits = log_stretched((whitened(kinds, residuals) ** 2).sum(1), outputs)
     share = np.exp(fits - np.logaddexp.reduce(fits))
     weight = (share / STRETCHES[:, None] ** 2).sum(0)
     covariance = (residuals * weight[:, None]).T @ residuals / rows
-    # Shrunk towards no correlation, and no output narrower than a share of its spread: there is always an inverse.
+    # Shrunk towards no correlation, with a floor below each variance, so that the inverse always exists.
     shrink = min(1.0, 0.01 + outputs / rows)
     variance = np.maximum(np.diag(covariance), (FLOOR * kinds.spread) ** 2)
     shrunk = (1 - shrink) * covariance
@@ -239,17 +238,17 @@ def whitener(kinds: Kinds, residuals: Array) -> Array:
 
 
 def common_order(kinds: Kinds, given: Array, expected: Array, width: Array) -> NDArray[np.intp]:
-    """(q,) where each output's number stands in the rows that lie farthest off, if they share one order.
+    """(q,) the place of each output's number in the farthest rows, if they share an order other than the usual.
 
-    From the order as it is, the two whose exchange brings given numbers nearest to expected ones change places, until
-    no exchange does.
+    Greedy: from the usual order, the two places whose exchange brings the given numbers nearest to the expected ones
+    are exchanged, until no exchange helps.
     """
-    distance = size(whitened(kinds, (given - expected) / width))
+    distance = root_mean_square(whitened(kinds, (given - expected) / width))
     far = distance >= np.quantile(distance, 1 - FAR_SHARE)
     ours, theirs = given[far], expected[far]
     scale = residual_scale(given, expected, ~far)
     squares = (ours**2).mean(0)[:, None] - 2 * ours.T @ theirs / len(ours) + (theirs**2).mean(0)
-    cost = squares / scale**2  # (given, expected)
+    cost = squares / scale**2  # (given, expected): of taking a given number for an output's
     order, all_places = np.arange(len(scale)), np.arange(len(scale))
     for _ in range(len(order) ** 2):
         now = cost[order, all_places]

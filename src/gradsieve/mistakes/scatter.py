@@ -1,4 +1,4 @@
-"""How far the given targets of a regression lie from what is expected."""
+"""Robust scales of real-valued targets and of their residuals."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-FLOOR = 0.05  # of the spread of the targets: a network that knows its rows by heart leaves no residual to measure
-SAMPLE = 2**16  # rows that others are measured by
-PART = 2**16  # rows looked at together, where there are many
-NORMAL_MAD = 1.4826022185056018  # standard deviations of a normal distribution in its median absolute deviation
+FLOOR = 0.05  # least scale of residuals, in that of the targets: a network that memorizes rows leaves none to measure
+SAMPLE = 2**16  # rows from which scales are estimated, at most
+PART = 2**16  # rows processed at a time, so that temporary arrays stay small
+NORMAL_MAD = 1.4826022185056018  # a normal distribution's standard deviation in median absolute deviations
 
 
 def spread(values: Array) -> Array:
     """(q,) the robust standard deviation of each column of ``values`` (N, q); 1 for a column that does not vary.
 
-    Where more than half of a column is one value, as where most rows are 0, it is that of the others from it.
+    If more than half of a column is one value, such as 0, it is the others' deviation from that value.
     """
     away = np.abs(values - np.median(values, axis=0))
     found = np.median(away, axis=0)
@@ -30,29 +30,29 @@ def spread(values: Array) -> Array:
 
 
 def residual_scale(given: Array, expected: Array, trusted: NDArray[np.bool_]) -> Array:
-    """(q,) how far the given targets (N, q) of ``trusted`` rows lie from the expected ones, as standard deviations."""
+    """(q,) the robust standard deviation of ``trusted`` rows' residuals, from given and expected targets (N, q)."""
     return NORMAL_MAD * typical_residual(given, expected, trusted)
 
 
 def typical_residual(given: Array, expected: Array, trusted: NDArray[np.bool_]) -> Array:
-    """(q,) the same as the median of how far they lie off."""
+    """(q,) their median absolute residual, but no less than the floor."""
     rows = np.flatnonzero(trusted) if trusted.any() else np.arange(len(given))
-    rows = some(rows)
+    rows = sample(rows)
     found = np.median(np.abs(given[rows] - expected[rows]), axis=0)
     return np.maximum(found, FLOOR / NORMAL_MAD * spread(given[rows]))
 
 
-def some(rows: NDArray[Any]) -> NDArray[Any]:
-    """Every so many of the rows, where there are more than are needed to measure them all by."""
+def sample(rows: NDArray[Any]) -> NDArray[Any]:
+    """At most about ``SAMPLE`` of the rows, evenly spaced."""
     return rows[:: max(1, -(-len(rows) // SAMPLE))]
 
 
 def parts(rows: int) -> Iterator[slice]:
-    """So many rows at a time that what is computed on the way is small beside all of them."""
+    """Slices of ``PART`` rows."""
     return (slice(start, start + PART) for start in range(0, rows, PART))
 
 
-def size(deviations: Array) -> Array:
-    """Root mean square over the outputs."""
+def root_mean_square(deviations: Array) -> Array:
+    """(n,) over the outputs (n, q)."""
     with np.errstate(over="ignore"):
         return np.sqrt(np.mean(deviations**2, axis=1))

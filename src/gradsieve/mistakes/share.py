@@ -1,4 +1,4 @@
-"""The share of wrong targets, as a network sees it."""
+"""The share of targets that a network finds wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gradsieve.data import Task
 from gradsieve.mistakes.kinds import explain
 
-LARGEST_SCORE = math.sqrt(2)  # of the loss-layer gradient of cross-entropy: sure of one class where another is given
+LARGEST_SCORE = math.sqrt(2)  # the largest loss-layer gradient of cross-entropy: sure of a class that is not given
 
 
 def score(task: Task, given: NDArray[Any], outputs: NDArray[Any]) -> NDArray[np.float64]:

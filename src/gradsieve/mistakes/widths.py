@@ -1,9 +1,9 @@
-"""How wide right rows lie around what is expected of them, as multiples of how wide all of them do.
+"""Widths: the typical residual of right rows, by prediction and missing inputs, in multiples of that of all rows.
 
-Dear houses are missed by more than cheap ones, and a house whose size is missing by more than one whose size is known.
-With one width for all, such rows would look wrong. So each output has a width for every tenth of the rows by what is
-expected of them, and one for every input that may be missing. None is narrower than that of all rows: a network that
-knows some rows by heart would find their neighbours wrong.
+The residuals of expensive houses are larger than those of cheap ones, and those of houses whose size is missing larger
+than those of others. With one width for all, such rows would look wrong. So each output has a width for every tenth of
+the rows in the order of their predictions, and one for every input that may be missing. No width is below 1: where a
+network has memorized some rows, their neighbours would look wrong.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from numpy.typing import NDArray
 
 from gradsieve.mistakes.scatter import Array, parts, spread, typical_residual
 
-OFF = 4.0  # robust standard deviations of an output's residual, where there is one output
-STRATA = 10  # of rows of which similar things are expected
-STRATUM_ROWS = 50  # at least, unless there is one alone
-PRESUMED_ROWS = 20  # what is presumed of rows before they are seen counts as much as so many of them
+OFF = 4.0  # an output is off by more robust standard deviations of right residuals, if it is the only output
+STRATA = 10  # groups of rows with similar predictions
+STRATUM_ROWS = 50  # rows that a stratum needs; fewer rows have fewer strata
+PRIOR_ROWS = 20  # how many rows the presumed width counts as much as
 
-Gaps = NDArray[np.bool_]  # (n, inputs) which inputs of a row are missing; (n, 0) where that is unknown
+Gaps = NDArray[np.bool_]  # (n, inputs) which inputs of a row are missing; (n, 0) if that is unknown
 
 
 class Widths(NamedTuple):
-    """Of q outputs."""
+    """The widths of q outputs."""
 
-    edges: Array  # (q, strata - 1) between strata of what is expected
+    edges: Array  # (q, strata - 1) the predictions at which the next stratum begins
     by_stratum: Array  # (q, strata)
-    by_gap: Array  # (inputs, q) where an input is missing
+    by_gap: Array  # (inputs, q) if an input is missing
 
 
 def no_gaps(rows: int) -> Gaps:
-    """Where nothing is known of missing inputs."""
+    """The gaps if nothing is known of missing inputs."""
     return np.empty((rows, 0), dtype=bool)
 
 
 def row_widths(widths: Widths, expected: Array, gaps: Gaps) -> Array:
-    """(n, q) the width of every row: of the widest of its circumstances."""
+    """(n, q) every row's width: the largest of its stratum's and those of its missing inputs."""
     outputs = zip(widths.edges, widths.by_stratum, expected.T, strict=True)
     found = np.stack([own[stratum_of(edges, values)] for edges, own, values in outputs], axis=1)
     for gap, width in zip(gaps.T, widths.by_gap, strict=True):
@@ -47,10 +47,10 @@ def row_widths(widths: Widths, expected: Array, gaps: Gaps) -> Array:
 
 
 def learn_widths(given: Array, expected: Array, gaps: Gaps, is_right: NDArray[np.bool_]) -> Widths:
-    """The widths that right rows have.
+    """The widths of right rows, shrunk towards presumed ones.
 
-    Of a stratum it is presumed that it is as wide as all, of a gap that the network then knows nothing, so that right
-    rows lie as far off as the targets vary.
+    A stratum is presumed to be as wide as all rows. If an input is missing, the network is presumed to know nothing, so
+    that residuals are as large as the targets vary.
     """
     typical = typical_residual(given, expected, is_right)
     away, unknown = np.abs(given - expected) / typical, spread(given[is_right]) / typical
@@ -71,19 +71,19 @@ def stratum_of(edges: Array, values: Array) -> NDArray[np.intp]:
 
 
 def shrunk_width(away: Array, presumed: Array) -> Array:
-    """(q,) by how far rows (n, q) lie off, n of which may be few, and by what was presumed of them."""
+    """(q,) the median of the rows' residuals (n, q), shrunk towards the presumed width if rows are few."""
     if not len(away):
         return np.maximum(presumed, 1)
-    share = len(away) / (len(away) + PRESUMED_ROWS)
-    with np.errstate(divide="ignore"):  # of logarithms: a width is a factor
+    share = len(away) / (len(away) + PRIOR_ROWS)
+    with np.errstate(divide="ignore"):  # logarithms, since a width is a factor
         found = share * np.log(np.median(away, axis=0)) + (1 - share) * np.log(presumed)
     return np.exp(np.maximum(found, 0))
 
 
 def off_outputs(given: Array, expected: Array, gaps: Gaps, widths: Widths, scale: Array) -> NDArray[np.bool_]:
-    """(N, q) whether an output is farther from the expected one than right rows are, whose residuals have ``scale``.
+    """(N, q) whether an output's residual is larger than right ones, which have the standard deviation ``scale``.
 
-    More standard deviations are allowed to one of many outputs: the largest of them is larger by chance.
+    The limit grows with the number of outputs: the largest of many residuals is larger by chance.
     """
     limit = OFF * math.sqrt(1 + math.log(given.shape[1]) / 2)
     found = np.empty(given.shape, dtype=bool)

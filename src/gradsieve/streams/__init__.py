@@ -1,1 +1,1 @@
-"""Tables larger than memory: read in slices, shuffled by blocks, fitted and predicted as they pass."""
+"""Tables larger than memory: read in slices, shuffled by blocks, and never held as a whole."""

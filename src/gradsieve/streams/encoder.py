@@ -1,4 +1,4 @@
-"""From a frame to what a network reads."""
+"""From a frame to a network's inputs and targets."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BadRows = Literal["stop", "skip"]  # what to do about rows that cannot be read a
 
 
 class Encoded(NamedTuple):
-    """Some rows as a network reads them, and how many were left out."""
+    """Some rows as inputs and targets, and how many were left out."""
 
-    rows: Tensor  # (n,) their numbers
+    rows: Tensor  # (n,) their numbers in the table
     inputs: Tensor  # (n, d) float32
     targets: Tensor  # (n,) or (n, q)
     bad: int = 0
@@ -43,7 +43,7 @@ def is_good(frame: Frame, number_columns: Iterable[str]) -> NDArray[np.bool_]:
 
 
 def first_fault(frame: Frame, number_columns: Sequence[str], good: NDArray[np.bool_]) -> str:
-    """The first cell that is no finite number, in words."""
+    """The place and content of the first cell that is no finite number."""
     row = int(np.flatnonzero(~good)[0])
     for name in number_columns:
         value = frame.columns[name][row]
@@ -59,7 +59,7 @@ class Encoder:
 
     encoding: Encoding
     targets: Targets
-    amounts: Sequence[str]  # targets among whose numbers a word is no class
+    real_valued: Sequence[str]  # the targets whose cells are numbers
     drops: bool  # whether the method drops rows, which limits how far a target may lie away
     bad_rows: BadRows
     note: Callable[[str], None] = lambda text: None
@@ -75,8 +75,8 @@ class Encoder:
         return [*(column.name for column in self.encoding.columns if isinstance(column, NumberColumn)), *own]
 
     def usable(self, frame: Frame) -> tuple[Frame, int]:
-        """The rows that have a target and no fault, and how many have one; the first fault is an error, or a note."""
-        frame = frame.take(filled_rows(frame, self.targets.names, self.amounts))
+        """The rows with targets and without faults, and the number of faulty ones; the first is an error, or a note."""
+        frame = frame.take(filled_rows(frame, self.targets.names, self.real_valued))
         good = is_good(frame, self.number_columns)
         if good.all():
             return frame, 0
@@ -89,7 +89,7 @@ class Encoder:
         return frame.take(good), int((~good).sum())
 
     def part(self, frame: Frame) -> Encoded:
-        """The usable rows of a frame."""
+        """The usable rows of a frame, encoded."""
         frame, bad = self.usable(frame)
         given = given_targets(frame, self.targets)
         scaled = self.targets.scaled(given, self.drops)

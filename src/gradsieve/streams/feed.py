@@ -1,4 +1,4 @@
-"""Batches of rows that pass through memory, from any place of an epoch on."""
+"""Batches of a table that is read window by window, from any place in an epoch on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gradsieve.training.feed import Batch
 
 
 class Place(NamedTuple):
-    """How far an epoch has come: rows of a window that are done, and the bad ones of the windows before it."""
+    """How far an epoch has come: a window, its rows that are done, and the bad rows of all windows before it."""
 
     window: int = 0
     done: int = 0
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rows of a window that wait for their batch, in the order of the epoch."""
+    """A window's rows, of which the first ``done`` in ``order`` have been in a batch."""
 
     window: int
     part: Encoded
@@ -48,19 +48,19 @@ class BlockFeed:
 
     def __init__(self, shards: Shards, encoder: Encoder, seed: int, device: torch.device) -> None:
         self.shards, self.encoder, self.seed, self.device = shards, encoder, seed, device
-        self.waited = 0.0  # seconds for rows that were not read yet
+        self.waited = 0.0  # seconds spent waiting for rows to be read
         self.bad = 0  # rows that the last whole epoch left out
 
     def __len__(self) -> int:
         return len(self.shards)
 
     def windows(self, epoch: int) -> list[Window]:
-        """What is read together in an epoch."""
+        """The windows of an epoch in their order."""
         groups = epoch_groups(self.shards.groups, self.seed, epoch)
         return list(windows(groups, window_size(self.encoder.encoding.size)))
 
     def batches(self, epoch: int, size: int, place: Place) -> Iterator[tuple[Batch, Place]]:
-        """Batches of ``size`` rows from ``place`` on, each with the place behind it; the rows left over are few."""
+        """Batches of ``size`` rows from ``place`` on, each with the place after it; the last few rows are left over."""
         waiting: deque[Stretch] = deque()
         bad = place.bad
         for number, part in self.read_ahead(self.windows(epoch), place.window):
@@ -77,7 +77,7 @@ class BlockFeed:
         self.bad = bad
 
     def read_ahead(self, plan: list[Window], first: int) -> Iterator[tuple[int, Encoded]]:
-        """The windows from ``first`` on; the next one is read while this one is trained on."""
+        """The windows from ``first`` on; a thread reads the next one while this one is in use."""
         reader = Reader(self.shards, self.encoder.names)
 
         def read(window: Window) -> Encoded:
@@ -95,7 +95,7 @@ class BlockFeed:
 
 
 def draw(waiting: deque[Stretch], size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The first ``size`` rows that wait; they wait no longer."""
+    """Take the first ``size`` rows off the queue."""
     drawn: list[Encoded] = []
     while size:
         stretch = waiting.popleft()

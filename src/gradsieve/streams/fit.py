@@ -1,7 +1,7 @@
 """``gradsieve fit`` on a table that does not fit into memory.
 
-What it leaves is what every fit leaves (``gradsieve.tables.model_folder``), but that rows.csv lists the most suspicious
-rows alone; ledger.safetensors has the figures of all. While it works, the folder holds fit/, with where it stands.
+It writes the same folder as every fit (``gradsieve.tables.model_folder``), except that rows.csv lists only the most
+suspicious rows; ledger.safetensors has the figures of all. During the fit, the folder holds its state in fit/.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from gradsieve.training.setting import choose_device
 from gradsieve.training.tally import forsaken
 
 FIT = "fit"  # the folder of a fit that is not finished
-ASKED_ROWS = 2**15  # rows of the sample that choose a drop rate, and are trained on for that
-VOTE_EPOCHS = 20  # at least: an epoch of a sample is short
-NOTED = 3  # bad rows that are named
+ASKED_ROWS = 2**15  # rows of the sample with which a drop rate is chosen
+VOTE_EPOCHS = 20  # least epochs of that choice: an epoch of a sample has few steps
+NOTED = 3  # bad rows that are named in notes
 
 
 @dataclass(frozen=True)
 class StreamFit:
-    """Everything that decides the outcome of a fit, as a run's config.json does."""
+    """Everything that determines the result of a fit, like a run's config.json; a resume must have the same."""
 
     data_sha256: str
     target: list[str]
@@ -67,7 +67,7 @@ class StreamFit:
     task: Task | None
     bad_rows: BadRows
     plan: dict[str, Any]
-    decorrelated: Task = "regression"  # whose inputs are; a fit from before any were does not go on with others
+    decorrelated: Task = "regression"  # the task whose inputs are; fits from before that cannot be resumed
 
     def to_json(self) -> dict[str, Any]:
         codes = sources(self.plan["method"])
@@ -89,9 +89,9 @@ def fit_stream(
     save_every: float,
     note: Callable[[str], None],
     tell: Callable[[dict[str, Any]], None],
-    **options: Any,  # of the plan
+    **options: Any,  # fields of the plan
 ) -> dict[str, Any]:
-    """Fit a network to the rows of files as they pass; returns a summary."""
+    """Fit a network to a table in files, read in slices; returns a summary."""
     began = time.monotonic()
     check_names(options["method"], drop_rate, bad_rows)
     shards = shards.with_text({*categorical} & {*targets})
@@ -104,12 +104,12 @@ def fit_stream(
     if resume and (out / "model.json").exists():
         return finished(out, fit)
     folder = find_folder(out, fit, resume)
-    note = few(note)
+    note = first_few(note)
     known = survey(shards, roles, task, options["seed"], bad_rows, note)
     plan = Plan(task=known.targets.task, outputs=known.targets.outputs, drop_rate=largest_rate(drop_rate), **options)
     check_method(plan.make_method(), plan.task)
     design = Design("mlp", {"hidden": list(hidden)}, [known.encoding.size], plan.outputs)
-    encoder = Encoder(known.encoding, known.targets, known.amounts, plan.used_rate > 0, bad_rows, note)
+    encoder = Encoder(known.encoding, known.targets, known.real_valued, plan.used_rate > 0, bad_rows, note)
     folder.create()
     try:
         pick = None
@@ -126,7 +126,7 @@ def fit_stream(
             trainer.restore()
             trainer.train(stop, tell)
         if sentence := forsaken(*trainer.of_class(), known.targets.classes):
-            warnings.warn(f"In epoch {plan.epochs}, {sentence}", UserWarning, stacklevel=3)  # of who called fit_file()
+            warnings.warn(f"In epoch {plan.epochs}, {sentence}", UserWarning, stacklevel=3)  # the caller of fit_file()
         summary = finish(trainer, design, sample, pick, out, fit)
         shutil.rmtree(folder.path, ignore_errors=True)
         return summary
@@ -135,7 +135,7 @@ def fit_stream(
 
 
 def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample: Encoded) -> StreamTrainer:
-    """A plan before its first step, after its networks have answered a row."""
+    """A plan ready for its first step; its networks are checked on a row."""
     networks = [
         start(plan, design.build, number, sample.inputs, feed.device) for number in range(plan.make_method().networks)
     ]
@@ -149,7 +149,7 @@ def start_trainer(plan: Plan, design: Design, feed: BlockFeed, rows: int, sample
 def finish(
     trainer: StreamTrainer, design: Design, sample: Encoded, pick: RatePick | None, out: Path, fit: StreamFit
 ) -> dict[str, Any]:
-    """Judge every row, and write the folder; returns the summary."""
+    """Score every row and write the folder; returns the summary."""
     plan, feed, encoder = trainer.plan, trainer.blocks, trainer.blocks.encoder
     networks, ledger = [network.cpu().eval() for network in trainer.networks], trainer.ledger.cpu()
     scores = score_rows(feed.shards, encoder, trainer.method, networks, ledger, sample)
@@ -181,7 +181,7 @@ def finish(
 
 
 def check_names(method: str, drop_rate: float | str, bad_rows: str) -> None:
-    """What can be wrong with the options before a row is read."""
+    """Refuse options that are wrong whatever the rows."""
     if bad_rows not in get_args(BadRows):
         raise InputError(unknown("way with bad rows", bad_rows, dict.fromkeys(get_args(BadRows))))
     largest_rate(drop_rate)
@@ -189,7 +189,7 @@ def check_names(method: str, drop_rate: float | str, bad_rows: str) -> None:
 
 
 def check_method(method: Method, task: Task) -> None:
-    """A method that chooses among all rows of an epoch would need them in memory."""
+    """Refuse methods that need all rows of an epoch in memory."""
     outputs = torch.zeros(4, 2)
     targets = outputs if task == "regression" else outputs[:, 0].long()
     chosen = method.epoch_rows(lambda network: outputs, [nn.Identity()] * method.networks, targets, 0.5)
@@ -201,23 +201,23 @@ def check_method(method: Method, task: Task) -> None:
 
 
 def finished(out: Path, fit: StreamFit) -> dict[str, Any]:
-    """The summary of a folder that holds this very fit, done."""
+    """The summary of a folder that holds this fit, finished."""
     theirs, ours = read_content(out).get("stream"), fit.to_json()
     if not isinstance(theirs, dict):
         raise RunFolderError(f"{out} holds another fit (one that was not streamed). {elsewhere()}")
     require_same(out, "fit", theirs, ours)
-    shutil.rmtree(out / FIT, ignore_errors=True)  # killed between the last file and this
+    shutil.rmtree(out / FIT, ignore_errors=True)  # left if the fit was killed after its last file
     return saved_summary(out)
 
 
 def find_folder(out: Path, fit: StreamFit, resume: bool) -> RunFolder:
-    """Where a fit keeps its state; nothing is written yet. One that is begun needs ``resume``."""
-    folder = RunFolder(out / FIT, fit)  # type: ignore[arg-type]  # of a run it needs to_json alone
+    """The folder of a fit's state; nothing is written yet. A fit that was begun needs ``resume``."""
+    folder = RunFolder(out / FIT, fit)  # type: ignore[arg-type]  # it needs only to_json of a run
     if not (folder.path / "config.json").exists():
         check_new(out, beside=FIT)
         return folder
     if not resume:
-        raise RunFolderError(f"{out} holds a fit already, begun. {elsewhere('Add ' + argument('resume', True))}")
+        raise RunFolderError(f"{out} already holds an unfinished fit. {elsewhere('Add ' + argument('resume', True))}")
     check_same(folder.path, fit)  # type: ignore[arg-type]
     return folder
 
@@ -230,7 +230,7 @@ def settle_rate(
     encoder: Encoder,
     make_network: Callable[[int], nn.Module],
 ) -> RatePick:
-    """The drop rate by the vote of some of the sample; a fit that goes on keeps the one that it has."""
+    """Choose the drop rate with some rows of the sample; a resumed fit keeps its rate."""
     if path.exists():
         return read_pick(path, data_sha256)
     rows = known.sample.take(np.arange(len(known.sample)) % -(-len(known.sample) // ASKED_ROWS) == 0)
@@ -242,15 +242,15 @@ def settle_rate(
     return pick
 
 
-def few(note: Callable[[str], None]) -> Callable[[str], None]:
-    """The same, but of rows that are left out the first few alone are named."""
+def first_few(note: Callable[[str], None]) -> Callable[[str], None]:
+    """The same function, except that it names only the first few rows that are left out."""
     named: set[str] = set()
 
-    def sometimes(text: str) -> None:
+    def limited(text: str) -> None:
         if not text.startswith("left out: "):
             note(text)
         elif text not in named and len(named) < NOTED:
             named.add(text)
             note(text)
 
-    return sometimes
+    return limited

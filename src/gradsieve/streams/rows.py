@@ -1,4 +1,4 @@
-"""How every row of a stream fared in the end, and the list of the most suspicious ones."""
+"""The final score of every row of a stream, and the list of the most suspicious rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradsieve.tables.shards import SLICE, Shards, in_file_order
 from gradsieve.tables.targets import given_targets, row_header
 from gradsieve.training.ledger import Ledger
 
-LISTED = 100_000  # rows of rows.csv, at most
+LISTED = 100_000  # most rows in rows.csv
 
 
 def frames_with(shards: Shards, encoder: Encoder, wanted: Tensor) -> Iterator[Frame]:
@@ -36,8 +36,8 @@ def score_rows(
 ) -> Tensor:
     """(N,) float64: each row's mean score; NaN for rows that cannot be used.
 
-    A row that no step has scored has its loss-layer gradient in the end, on the scale of the others: as in memory, but
-    that the scale is the sample's.
+    A row that no step has scored has its final loss-layer gradient, scaled to the others' scores. This is as for tables
+    in memory (`gradsieve.estimators.answers.row_scores`), except that the scale is computed from the sample.
     """
     scores = ledger.mean_score.double()
     scored = ledger.scored > 0
@@ -56,7 +56,7 @@ def score_rows(
 
 
 def most_suspicious(scores: Tensor, most: int) -> Tensor:
-    """The rows of largest score, the largest first, of equal ones the first; never a row without a score."""
+    """The rows with the largest scores, in descending order, ties by position; never a row without a score."""
     count = min(most, int((~scores.isnan()).sum()))
     minus = -scores
     border = minus.kthvalue(count).values
@@ -65,7 +65,7 @@ def most_suspicious(scores: Tensor, most: int) -> Tensor:
 
 
 def listed_rows(shards: Shards, encoder: Encoder, networks: Sequence[nn.Module], scores: Tensor, kept: Tensor) -> str:
-    """rows.csv of the most suspicious rows, which are read once more."""
+    """The content of rows.csv: the most suspicious rows, which are read once more."""
     order = most_suspicious(scores, LISTED)
     wanted = torch.zeros(len(scores), dtype=torch.bool)
     wanted[order] = True

@@ -1,7 +1,7 @@
 """What must be known of a table before the first step: its classes from all rows, everything else from a sample.
 
-Medians, quartiles, categories and correlations of a sample of so many rows are as good as those of all: the share of
-rows below the median of 131,072 is off by 0.14 % (standard error) in a table whose rows are in no order.
+The sample is large enough for medians, quartiles, categories and correlations: if rows are in random order, the share
+of all rows below the median of 131,072 has a standard error of 0.14 %.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from gradsieve.tables.shard_reader import Reader
 from gradsieve.tables.shards import SLICE, Group, Shards, in_file_order
 from gradsieve.tables.targets import (
     Targets,
-    amount_columns,
     another_target,
     check_classes,
     check_codes,
@@ -32,23 +31,24 @@ from gradsieve.tables.targets import (
     infer_task,
     learn_targets,
     left_out,
+    real_valued_targets,
     words_without_target,
 )
 
-SAMPLE = 2**17  # rows
-SURVEYED = 2**22  # rows of the groups that the sample is taken from, at least where there are so many
-LEAST_GROUPS = 32
-MOST_CLASSES = 10_000
+SAMPLE = 2**17  # rows in the sample
+SURVEYED = 2**22  # least rows in the groups from which the sample is drawn, so that it is spread over the files
+LEAST_GROUPS = 32  # least number of these groups
+MOST_CLASSES = 10_000  # a target with more different values is refused
 
 
 class Surveyed(NamedTuple):
-    """What a table is about."""
+    """What is known of a table."""
 
     encoding: Encoding
     targets: Targets
-    amounts: list[str]  # targets among whose numbers a word is no class
+    real_valued: list[str]  # the targets whose cells are numbers
     filled: int  # rows that have a target
-    sample: Frame  # rows with a target, as the files have them
+    sample: Frame  # rows with a target, not encoded
 
 
 def survey(
@@ -59,15 +59,15 @@ def survey(
     bad_rows: BadRows,
     note: Callable[[str], None],
 ) -> Surveyed:
-    """Columns, targets and their scales."""
+    """Learn the encoding of columns, the targets and their scales."""
     names, inputs, categorical = roles
     sample = read_sample(shards, [*inputs, *names], seed)
-    amounts = amount_columns(sample, names, task)
-    sample = sample.take(filled_rows(sample, names, amounts))
+    real_valued = real_valued_targets(sample, names, task)
+    sample = sample.take(filled_rows(sample, names, real_valued))
     task = task or (infer_task(sample, names) if len(sample) else "regression")
     if bad_rows == "skip":
         sample = sample.take(is_good(sample, numeric(sample, inputs, names, categorical, task)))
-    filled, words, said = target_pass(shards, roles, task, amounts)
+    filled, words, said = target_pass(shards, roles, task, real_valued)
     if min(filled, len(sample)) < 2:
         raise InputError(f"{shards.path}: {filled} rows have a value in {', '.join(names)}, but two are needed.")
     if filled < len(shards):
@@ -77,7 +77,7 @@ def survey(
         targets = Targets(task, names, sorted_classes(words), [], [], roles.has_codes)
     else:
         targets, _ = learn_targets(sample, names, task, as_written=roles.has_codes)
-    return Surveyed(learn_encoding(sample, inputs, categorical, task, note), targets, amounts, filled, sample)
+    return Surveyed(learn_encoding(sample, inputs, categorical, task, note), targets, real_valued, filled, sample)
 
 
 def numeric(
@@ -89,7 +89,7 @@ def numeric(
 
 
 def read_sample(shards: Shards, names: Sequence[str], seed: int) -> Frame:
-    """About ``SAMPLE`` rows, the same share of every group that is looked at; all rows where there are fewer."""
+    """About ``SAMPLE`` rows, the same share of every sampled group; all rows if there are fewer."""
     chosen = sampled_groups(shards.groups, seed)
     total = sum(group.rows for group in chosen)
     reader, parts, passed = Reader(shards, names), [], 0
@@ -105,7 +105,7 @@ def read_sample(shards: Shards, names: Sequence[str], seed: int) -> Frame:
 
 
 def sampled_groups(groups: Sequence[Group], seed: int) -> list[Group]:
-    """Groups drawn until they are enough, in the order of the files."""
+    """Random groups, enough of them for the sample, in the order of the files."""
     order = torch.randperm(len(groups), generator=seeds.generator(seed, "sampled groups")).tolist()
     chosen, rows = [], 0
     for number in order:
@@ -116,11 +116,11 @@ def sampled_groups(groups: Sequence[Group], seed: int) -> list[Group]:
     return [groups[number] for number in sorted(chosen)]
 
 
-def target_pass(shards: Shards, roles: Roles, task: Task, amounts: Sequence[str]) -> tuple[int, set[str], set[str]]:
-    """How many rows have all targets, the classes of these, and the others' words; reads the targets alone."""
+def target_pass(shards: Shards, roles: Roles, task: Task, real_valued: Sequence[str]) -> tuple[int, set[str], set[str]]:
+    """How many rows have all targets, their classes, and the other rows' words; reads only the target columns."""
     names, filled, words, said = roles.targets, 0, set(), set()
     for frame in frames(shards, names):
-        has_target = filled_rows(frame, names, amounts)
+        has_target = filled_rows(frame, names, real_valued)
         filled += int(has_target.sum())
         said |= words_without_target(frame, names, has_target)
         if task == "classification" and len(names) == 1:

@@ -1,4 +1,4 @@
-"""The estimators' loop on rows that pass through memory: it keeps its place, and saves it."""
+"""The estimators' training loop on a table in files: it keeps its place and saves it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gradsieve.training.folder import RunFolder
 from gradsieve.training.interrupt import Interrupted, StopRequest
 from gradsieve.training.state import State
 
-SAVING = 20  # times as long as a save took is trained before the next one
+SAVING = 20  # the time between saves is at least this multiple of the time that a save takes
 
 
 class StreamTrainer(Trainer):
-    """A plan at work on a table in files, ``rows`` of which have a target."""
+    """A plan in training on a table in files, in which ``rows`` rows have a target."""
 
     def __init__(self, plan: Plan, networks: Sequence[nn.Module], feed: BlockFeed, rows: int) -> None:
         nothing = torch.zeros(0, dtype=torch.int64)
@@ -34,12 +34,12 @@ class StreamTrainer(Trainer):
         self.place, self.stop = Place(), StopRequest()
 
     def keep_in(self, folder: RunFolder, save_every: float, began: float) -> None:
-        """Save there, every so many seconds; the clock of the fit runs since ``began``."""
+        """Save to ``folder`` every ``save_every`` seconds; the clock of the fit started at ``began``."""
         self.folder, self.save_every = folder, save_every
         self.saved_at, self.clock = time.monotonic(), began
 
     def batches(self, epoch: int, rate: float) -> Iterator[Batch]:
-        """The epoch from where it stands; between two steps is the time to save and to stop."""
+        """The rest of the epoch; between steps, save if it is time, and stop if asked to."""
         for batch, place in self.blocks.batches(epoch, self.batch_size, self.place):
             yield batch
             self.place = place
@@ -68,12 +68,12 @@ class StreamTrainer(Trainer):
         self.save()
 
     def elapsed(self) -> None:
-        """Seconds of work, those before a resume included."""
+        """Update the seconds of training, which include those before a resume."""
         now = time.monotonic()
         self.state.seconds, self.clock = self.state.seconds + now - self.clock, now
 
     def save(self) -> None:
-        """Keep where the fit stands, unless the folder has that already. Large states are saved the more seldom."""
+        """Save the state, unless the folder already has it. Large states are saved less often."""
         if self.state.is_kept:
             return
         began = time.monotonic()
@@ -84,7 +84,7 @@ class StreamTrainer(Trainer):
         self.save_every = max(self.save_every, SAVING * (self.saved_at - began))
 
     def restore(self) -> None:
-        """Become what was saved, if anything was."""
+        """Load the saved state, if there is one."""
         saved = self.folder.load_state()
         if saved is not None:
             tensors, meta = saved

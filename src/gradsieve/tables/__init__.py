@@ -1,1 +1,1 @@
-"""A user's rows as columns, targets and inputs, in memory or in files, and the folder of a model fitted to them."""
+"""Users' tables, in memory or in files: their columns, targets and inputs; and the folder of a fitted model."""

@@ -1,4 +1,4 @@
-"""Tables for people: CSV whose text no spreadsheet takes for a formula."""
+"""CSV that is safe to open: no spreadsheet takes its text for a formula."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def safe_cell(value: Any) -> str:
-    """A cell. A number stays a number; text that a spreadsheet would run gets an apostrophe in front.
+    """A cell as CSV has it: a number stays a number, and text that would be a formula gets an apostrophe in front.
 
-    So does text that has one there already: else nobody could tell which is its own.
+    So does such text that begins with an apostrophe of its own, so that `unquoted` can tell the two apart.
     """
     if isinstance(value, float):
         return repr(float(value)) if value == value else ""
@@ -26,7 +26,7 @@ def safe_cell(value: Any) -> str:
 
 
 def unquoted(text: str) -> str:
-    """The text of a cell without the apostrophe that keeps spreadsheets from running it."""
+    """The text of a cell without the apostrophe that `safe_cell` put in front."""
     return text[1:] if text.startswith("'") and text.lstrip("'").startswith(FORMULA) else text
 
 

@@ -1,4 +1,4 @@
-"""Dates and times as days: the same instant is the same number, whatever unit, zone or kind of file it comes in."""
+"""Dates and times as days: an instant is the same number whatever its unit, time zone or file format."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ISO = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?
 
 
 def days(units: NDArray[np.int64], per_day: int) -> NDArray[np.float64]:
-    """Units since 1970, or of a duration, as days. A float64 of nanoseconds would lose the last of them."""
+    """Units since 1970, or of a duration, as days. Divided as integers, since a float64 cannot hold all nanoseconds."""
     return units // per_day + units % per_day / per_day
 
 
-@lru_cache(2**16)  # a day occurs in many rows, and a column is read more than once
+@lru_cache(2**16)  # dates repeat in many rows, and columns are read more than once
 def iso_days(cell: str) -> float | None:
     """Days since 1970 of a cell such as 2024-02-29 or 2024-02-29T12:30:00Z; without a zone it is UTC."""
     found = ISO.fullmatch(cell.strip())

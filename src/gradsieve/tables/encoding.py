@@ -1,9 +1,9 @@
-"""Columns as the numbers that a network reads. What is learnt from a table is plain data: it is saved with the model.
+"""Columns as the inputs of a network. What is learned from a table is plain data and saved with the model.
 
-A number is scaled by median and quartiles (``estimators.scaling``); where it is missing it is the median, and a column
-beside it says so. A word is one of the categories that the table had (scikit-learn's OneHotEncoder with
-``max_categories`` and ``handle_unknown="infrequent_if_exist"``): rare ones and those never seen share a column.
-Where amounts are to be learnt, the correlations of all these numbers are taken out (``estimators.decorrelating``).
+A number is scaled by median and quartiles (``estimators.scaling``). A missing one becomes the median, and a second
+column tells that it is missing. Words are one-hot encoded as by scikit-learn's OneHotEncoder with ``max_categories``
+and ``handle_unknown="infrequent_if_exist"``: rare and unseen ones share a column. For regression, the correlations of
+all these inputs are then removed (``estimators.decorrelating``).
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from gradsieve.tables.frame import (
     written,
 )
 
-MOST_CATEGORIES = 64
-MISSPELT = re.compile(r"[-+]?(\d{1,3}([ ',.]\d{3})+|\d+)([.,]\d+)?\s*%?", re.ASCII)  # a number with commas, or a share
-UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # how pandas and R save the numbers of rows
-MOSTLY = 0.9  # of the filled cells are numbers: then the others are mistakes and not categories
+MOST_CATEGORIES = 64  # inputs of one column; rarer words share the last
+MISSPELT = re.compile(r"[-+]?(\d{1,3}([ ',.]\d{3})+|\d+)([.,]\d+)?\s*%?", re.ASCII)  # a number with commas, or with %
+UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # the names that row numbers get when pandas and R save them
+MOSTLY = 0.9  # if this share of the filled cells are numbers, the others are mistakes, not categories
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """Median and interquartile range, and whether cells were missing."""
+    """A column of numbers: its median and interquartile range, and whether cells were missing."""
 
     name: str
     centre: float
     width: float
     tells_missing: bool
     kind: str = "number"
-    in_days: str = ""  # which kind of time it holds, if any
+    in_days: str = ""  # the kind of time that it holds (`IN_DAYS`), if any
 
     @property
     def size(self) -> int:
@@ -72,13 +72,13 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """The words that have a column of their own; the others share the last one, if there were any."""
+    """A column of words: those that have an input of their own; others share the last one if ``has_other``."""
 
     name: str
     categories: list[str]
     has_other: bool
     kind: str = "category"
-    as_written: bool = False  # the words of a column of codes: 01 is not 1
+    as_written: bool = False  # words are codes and compared as written: 01 is not 1
 
     @property
     def size(self) -> int:
@@ -87,21 +87,20 @@ class CategoryColumn:
     def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
         cells, other = frame.columns[self.name], len(self.categories)
         knows_words_alone = all(number(name) is None for name in self.categories if written(name, among_numbers=True))
-        is_typed = frame.lines is None  # in CSV a number is a word like others
+        is_typed = frame.lines is None  # in CSV a number may be a word
         if is_typed and not is_text(cells) and knows_words_alone and not np.isnan(cells).all():
             raise InputError(
                 f"{frame.path}: column {self.name} holds numbers or dates, but the model knows it as words, such as "
                 f"{max(self.categories)!r}. Give it as words, or fit a model to a file of this kind."
             )
         place = self.places(by_number=not is_text(cells))
-        # Without a shared column an unseen word is none of the categories: zeros.
+        # Without a shared input, an unseen word is encoded as zeros.
         found = np.array([place.get(cell, other) for cell in texts(cells, as_written=self.as_written)])
         return (found[:, None] == np.arange(self.size)).astype(np.float32)
 
     def places(self, by_number: bool) -> dict[str, int]:
-        """Where each category is. A number does not tell how it was written: 1 is 1.0, or 01, if it is one of them.
-
-        Nor do words that are not codes; a model from before may have what is a number only since, such as a typeset -1.
+        """The input of each category. Codes in text match as written; else numbers match in any spelling, as 1 and 01,
+        if only one category does. (A model of an older version may have other spellings of numbers as categories.)
         """
         place = {name: position for position, name in enumerate(self.categories)}
         if self.as_written and not by_number:
@@ -117,18 +116,18 @@ Column = NumberColumn | CategoryColumn
 class Encoding:
     """How a frame becomes a network's inputs."""
 
-    columns: Sequence[Column] = ()  # none for images
+    columns: Sequence[Column] = ()  # empty for images
     clip: float = CLIP
     decorrelation: Decorrelation | None = None
 
     @property
     def names(self) -> list[str]:
-        """The columns that are read."""
+        """The names of the columns."""
         return [column.name for column in self.columns]
 
     @property
     def words(self) -> set[str]:
-        """Those that are words, though in another file all of them may look like numbers, or like none."""
+        """The columns of words: in another file their cells may all look like numbers."""
         return {each.name for each in self.columns if isinstance(each, CategoryColumn)}
 
     @property
@@ -137,13 +136,13 @@ class Encoding:
         return sum(column.size for column in self.columns)
 
     def apply(self, frame: Frame) -> NDArray[np.float32]:
-        """(N, size); a row's numbers do not depend on the rows beside it."""
+        """(N, size) inputs; those of a row do not depend on the rows beside it."""
         scaled = np.concatenate([column.encode(frame, self.clip) for column in self.columns], axis=1)
         return self.decorrelation.apply(scaled) if self.decorrelation else scaled
 
 
 def find_gaps(frame: Frame, columns: Iterable[Column]) -> dict[str, NDArray[np.bool_]]:
-    """(N,) where a cell of an input holds nothing, by the input's name, for those that have such cells."""
+    """(N,) the rows in which an input is missing, by its name, for inputs that are missing anywhere."""
     kinds = {column.name: isinstance(column, NumberColumn) for column in columns}
     found = {name: is_missing(frame.columns[name], among_numbers=is_number) for name, is_number in kinds.items()}
     return {name: is_gap for name, is_gap in found.items() if is_gap.any()}
@@ -152,7 +151,7 @@ def find_gaps(frame: Frame, columns: Iterable[Column]) -> dict[str, NDArray[np.b
 def learn_encoding(
     frame: Frame, names: Iterable[str], categorical: Collection[str], task: Task, note: Callable[[str], None]
 ) -> Encoding:
-    """How the columns become inputs: scaled, and for regression without their correlations."""
+    """Learn how columns become inputs: scaled, and for regression without their correlations."""
     encoding = Encoding(learn_columns(frame, names, categorical, note))
     if task != "regression":
         return encoding
@@ -162,12 +161,12 @@ def learn_encoding(
 def learn_columns(
     frame: Frame, names: Iterable[str], categorical: Collection[str], note: Callable[[str], None]
 ) -> list[Column]:
-    """How each of the columns becomes numbers; columns that can tell nothing are left out, with a note."""
+    """Learn how each column becomes numbers; uninformative columns are left out with a note."""
     columns: list[Column] = []
     for name in names:
         if UNNAMED.fullmatch(name) and name not in categorical:
-            # Rows often come class by class: then their numbers predict every given class, the wrong ones too.
-            note(f"column {name!r} is left out: nobody named it, so it may number the rows; give it a name to use it")
+            # If rows are sorted by class, their numbers predict every given class, wrong ones too.
+            note(f"column {name!r} is left out: it has no name, so it may number the rows; give it a name to use it")
             continue
         if holds_words(frame, name, categorical):
             doubt = doubt_of_words(frame.columns[name]) if name not in categorical else ""
@@ -184,20 +183,20 @@ def learn_columns(
 
 
 def holds_words(frame: Frame, name: str, categorical: Collection[str]) -> bool:
-    """Whether a column is categories, by the user's word or by its cells."""
+    """Whether a column holds categories, as the user says or by its cells."""
     values = frame.columns[name]
     is_words = is_text(values) and not is_mostly_numbers(values) and typed_values(frame, name) is None
     return is_words or name in categorical
 
 
 def is_mostly_numbers(cells: NDArray) -> bool:
-    """Whether the few cells that are words look like mistakes."""
+    """Whether so many cells are numbers that the others look like mistakes."""
     filled = [number(cell) for cell in cells[~is_missing(cells, among_numbers=True)]]
     return bool(filled) and sum(value is not None for value in filled) >= MOSTLY * len(filled)
 
 
 def doubt_of_words(cells: NDArray) -> str:
-    """Why a column that is read as words may be meant as numbers, and what to do then; nothing where it may not."""
+    """Why a column that is read as words may be meant as numbers, and what to do then; empty if it is not."""
     misspelt = misspelt_number(cells)
     if misspelt is not None:
         return (
@@ -214,7 +213,7 @@ def doubt_of_words(cells: NDArray) -> str:
 
 
 def misspelt_number(cells: NDArray) -> str | None:
-    """A cell of a column in which most are numbers, though not all are written as such: 20,5 or 20%."""
+    """A cell such as 20,5 or 20% of a column that would be numbers if these were; None if there is none."""
     filled = [cell.strip() for cell in cells[~is_missing(cells, among_numbers=True)]]
     others = [cell for cell in filled if number(cell) is None]
     odd = [cell for cell in others if MISSPELT.fullmatch(cell)]

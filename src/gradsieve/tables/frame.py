@@ -1,4 +1,4 @@
-"""A table as columns by name, and what their cells say."""
+"""A table as columns by name, and the values of their cells."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ CORRECT = "Correct the cell, or leave it empty."
 
 
 class Roles(NamedTuple):
-    """What a fit takes the columns of a table for."""
+    """How a fit uses the columns of a table."""
 
     targets: list[str]
     inputs: list[str]
-    categorical: list[str]  # those whose numbers are codes
+    categorical: list[str]  # columns whose values are codes
 
     @property
     def has_codes(self) -> bool:
-        """Whether a target is one of them: then its classes are what is written."""
+        """Whether a target holds codes: then its classes are compared as written."""
         return not set(self.targets).isdisjoint(self.categorical)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Columns of numbers (float64, NaN where missing) or of text ("" where missing), as long as each other."""
+    """Columns of equal length: numbers (float64, NaN if missing) or text ("" if missing)."""
 
     path: Path
     columns: dict[str, NDArray]
-    lines: Sequence[int] | None = None  # where a row stands in its file, for CSV
-    groups: dict[str, list[str]] = field(default_factory=dict)  # arrays that became several columns
-    shards: Shards | None = None  # the files, for Parquet and Arrow
-    row_numbers: NDArray[np.int64] | None = None  # in these
+    lines: Sequence[int] | None = None  # for CSV, the line of each row in its file
+    groups: dict[str, list[str]] = field(default_factory=dict)  # for NPZ, the columns of each two-dimensional array
+    shards: Shards | None = None  # for Parquet and Arrow, the files
+    row_numbers: NDArray[np.int64] | None = None  # and the rows' numbers in these
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def place(self, row: int) -> str:
-        """Where a row is, in words."""
+        """Where a row is, for messages."""
         if self.shards is not None and self.row_numbers is not None:
             return self.shards.locate(int(self.row_numbers[row]))
         return f"{self.path}, " + (f"line {self.lines[row]}" if self.lines is not None else f"row {row + 1}")
 
     def take(self, rows: NDArray[np.bool_]) -> Frame:
-        """Some of the rows, at the places that they had."""
+        """Some of the rows; they keep their lines and numbers."""
         places = [line for line, taken in zip(self.lines, rows, strict=True) if taken] if self.lines else self.lines
         numbers = None if self.row_numbers is None else self.row_numbers[rows]
         columns = {name: values[rows] for name, values in self.columns.items()}
@@ -87,14 +87,14 @@ class Frame:
         for name in names:
             if name not in codes and self.in_days(name):
                 raise InputError(
-                    f"{self.path}: the target {name} holds {self.in_days(name)}s, which are no amounts in a unit yet. "
-                    "Make it a number, such as days since a day of your choice; or, if each of them is a class, give "
+                    f"{self.path}: the target {name} holds {self.in_days(name)}s, which as numbers need a unit. Make "
+                    "them numbers, such as days since a day of your choice; or, if each of them is a class, give "
                     f"{argument('categorical', name)}."
                 )
         return Roles(names, inputs, codes)
 
     def in_days(self, name: str) -> str:
-        """Which kind of time a column holds (``IN_DAYS``), by its type or in CSV by what is written; "" for none."""
+        """The kind of time that a column holds (``IN_DAYS``), by its type, or in CSV by its cells; "" for none."""
         if self.shards is not None:
             kind = self.shards.columns[name]
             return kind if kind in IN_DAYS else ""
@@ -110,20 +110,20 @@ def is_text(values: NDArray) -> bool:
 
 
 def number(cell: str) -> float | None:
-    """What a cell says as a number: NaN where it holds nothing, None where it is something else."""
+    """A cell as a number: NaN if it is missing, None if it is no number."""
     text = cell.strip()
     return math.nan if text.lower() in MISSING else finite_number(text)
 
 
 def is_missing(values: NDArray, *, among_numbers: bool = False) -> NDArray[np.bool_]:
-    """Which cells of a column hold nothing."""
+    """Which cells of a column are missing; ``among_numbers`` more words mean that, such as none."""
     if is_text(values):
         return np.array([not written(cell, among_numbers=among_numbers) for cell in values], dtype=bool)
     return np.isnan(values)
 
 
 def numbers(frame: Frame, name: str, why: str, way_out: str = CORRECT) -> NDArray[np.float64]:
-    """A column as numbers, or an error that names the first cell which is none."""
+    """A column as numbers, or an error that names the first cell that is none."""
     typed = typed_values(frame, name)
     if typed is not None:
         return typed
@@ -136,57 +136,63 @@ def numbers(frame: Frame, name: str, why: str, way_out: str = CORRECT) -> NDArra
         return values
     found = [number(cell) for cell in values]
     if None in found:
-        wrong = [row for row, value in enumerate(found) if value is None]
-        if not frame.is_untyped(name) and meant(values) is not None:
-            raise InputError(
-                f"{frame.place(wrong[0])}, column {name}: {str(values[wrong[0]])[:40]!r} is text, but {why}. Only "
-                "in CSV are dates, and true and false, read from text: give the column a type, or give a CSV file."
-            )
-        # Among dates, the one that is none; among true and false, the one that is neither, in the usual spelling here.
-        flags = max(FLAGS, key=lambda spelling: sum(values[row].strip() in spelling for row in wrong))
-        is_flags = 2 * sum(values[row].strip() in flags for row in wrong) > len(values)
-        row = next(
-            (row for row in wrong if iso_days(values[row]) is None and not (is_flags and values[row].strip() in flags)),
-            wrong[0],
-        )
-        neither = f"neither {flags[1]} nor {flags[0]}, as the others are"
-        what = neither if is_flags else f"not a finite number, but {why}"
-        raise InputError(f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is {what}. {way_out}")
+        raise no_number(frame, name, [row for row, value in enumerate(found) if value is None], why, way_out)
     return np.array(found, dtype=np.float64)
 
 
+def no_number(frame: Frame, name: str, wrong: Sequence[int], why: str, way_out: str) -> InputError:
+    """The error about a column of text whose cells in the rows ``wrong`` are no numbers."""
+    values = frame.columns[name]
+    if not frame.is_untyped(name) and dates_or_flags(values) is not None:
+        return InputError(
+            f"{frame.place(wrong[0])}, column {name}: {str(values[wrong[0]])[:40]!r} is text, but {why}. Only "
+            "in CSV are dates, and true and false, read from text: give the column a type, or give a CSV file."
+        )
+    flags = max(FLAGS, key=lambda spelling: sum(values[row].strip() in spelling for row in wrong))
+    is_flags = 2 * sum(values[row].strip() in flags for row in wrong) > len(values)
+    # Dates, and true and false if most cells are that, are as meant: name the first cell that is neither.
+    row = next(
+        (row for row in wrong if iso_days(values[row]) is None and not (is_flags and values[row].strip() in flags)),
+        wrong[0],
+    )
+    neither = f"neither {flags[1]} nor {flags[0]}, as the others are"
+    what = neither if is_flags else f"not a finite number, but {why}"
+    return InputError(f"{frame.place(row)}, column {name}: {str(values[row])[:40]!r} is {what}. {way_out}")
+
+
 def texts(values: NDArray, *, as_written: bool = False) -> NDArray:
-    """A column as text, "" where it is missing. 1, 01 and 1.0 are the same, unless they are text ``as_written``."""
+    """A column as text, "" if missing. 1, 01 and 1.0 become the same text, unless taken ``as_written``."""
     read = written if as_written else label
     known = {cell: read(cell) if isinstance(cell, str) else label(repr(cell)) for cell in set(values.tolist())}
-    # A NaN is not found again as a key: it is a missing value.
+    # A NaN is missing, and not found as a key.
     return np.array([known.get(cell, "") for cell in values.tolist()], dtype=object)
 
 
 def written(cell: str, *, among_numbers: bool = False) -> str:
+    """A cell without spaces around it, "" if it is missing."""
     text = cell.strip()
     return "" if text.lower() in (MISSING if among_numbers else MISSING_WORDS) else text
 
 
 def numeric_if_all(cells: NDArray) -> NDArray:
-    """A column of numbers where every cell is one or missing, and one is there."""
+    """The cells as numbers if all are numbers or missing, but not all missing; else as they are."""
     found = read_all(cells, finite_number)
     return cells if found is None else found
 
 
 def typed_values(frame: Frame, name: str) -> NDArray[np.float64] | None:
-    """A column of CSV whose cells all are dates, or all true or false in one spelling: as files with types have it."""
-    return meant(frame.columns[name]) if frame.is_untyped(name) else None
+    """Dates, or true and false, in a column of CSV as the numbers that files with types give; None for others."""
+    return dates_or_flags(frame.columns[name]) if frame.is_untyped(name) else None
 
 
-def meant(cells: NDArray) -> NDArray[np.float64] | None:
-    """What cells of text mean, if all are dates, or all true or false in one spelling."""
+def dates_or_flags(cells: NDArray) -> NDArray[np.float64] | None:
+    """Cells of text as numbers, if all are dates, or all true or false in one spelling."""
     readers = [iso_days, *({no: 0.0, yes: 1.0}.get for no, yes in FLAGS)]
     return next((found for read in readers if (found := read_all(cells, read)) is not None), None)
 
 
 def read_all(cells: NDArray, read: Callable[[str], float | None]) -> NDArray[np.float64] | None:
-    """What each cell says, NaN where it holds nothing; None where ``read`` does not know one, or none is filled."""
+    """Each cell as ``read`` gives it, NaN if missing; None if ``read`` gives None for one, or all are missing."""
     values: list[float] = []
     for cell in cells.tolist():
         text = cell.strip()
@@ -199,7 +205,7 @@ def read_all(cells: NDArray, read: Callable[[str], float | None]) -> NDArray[np.
 
 
 def check_exact(frame: Frame, name: str, way_out: str) -> None:
-    """Refuse codes that the file tells apart and a float64 may not."""
+    """Refuse codes so large that two may become the same float64."""
     values = frame.columns[name]
     large = [] if is_text(values) else np.flatnonzero(np.isfinite(values) & (np.abs(values) >= EXACT))
     if len(large):
@@ -210,5 +216,5 @@ def check_exact(frame: Frame, name: str, way_out: str) -> None:
 
 
 def as_names(columns: str | Sequence[str]) -> list[str]:
-    """The names of columns, each once; one may come by itself."""
+    """The names of columns without repetition; a single one may be given as text."""
     return [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))

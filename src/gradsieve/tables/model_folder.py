@@ -1,6 +1,6 @@
-"""The folder of a fitted model: nothing in it is code, and nothing in it can change unnoticed.
+"""The folder of a fitted model: it holds no code, and changes in it are noticed.
 
-model.safetensors  the networks, and what takes the correlations out of their inputs
+model.safetensors  the networks, and the decorrelation of their inputs
 model.json         columns, encodings, scales, network, versions, and the SHA-256 of the weights and of itself
 rows.csv           row, score, kept, given, predicted: the suspicious rows first
 """
@@ -27,12 +27,12 @@ from gradsieve.training.state import load_weights, under, weights_of
 from gradsieve.training.versions import versions
 
 FORMAT = 2
-FORMATS = (1, FORMAT)  # those that can be read; in the first, inputs kept their correlations
+FORMATS = (1, FORMAT)  # formats that can be read; the first had no decorrelation
 
 
 @dataclass(frozen=True)
 class Design:
-    """What a network is built by: a row of MODELS."""
+    """How to build a network: a row of MODELS and its options."""
 
     name: str
     options: dict[str, Any]
@@ -40,7 +40,7 @@ class Design:
     outputs: int
 
     def build(self, number: int = 0) -> nn.Module:
-        """A network, whatever its ``number`` among several."""
+        """A network; its ``number`` among several makes no difference."""
         return build(self.name, self.input_shape, self.outputs, self.options)
 
 
@@ -56,7 +56,7 @@ class Model:
 
 
 def check_new(folder: Path, beside: str = "") -> None:
-    """A model is written into a folder that is not there yet, or empty but for what is named."""
+    """Refuse a folder that is not new or empty, except for an entry named ``beside``."""
     try:
         taken = folder.exists() and (not folder.is_dir() or any(path.name != beside for path in folder.iterdir()))
     except OSError as error:
@@ -67,9 +67,9 @@ def check_new(folder: Path, beside: str = "") -> None:
 
 
 def check_can_be_made(folder: Path) -> None:
-    """Make it, and take it away again: after the fit would be late to learn that it cannot be made.
+    """Make the folder and remove it again, so that an error comes before the fit and not after it.
 
-    The folders above it stay: another fit may be about to use them.
+    Folders above it stay, since another fit may be about to use them.
     """
     is_new = not folder.exists()
     try:
@@ -81,13 +81,13 @@ def check_can_be_made(folder: Path) -> None:
 
 
 def about(summary: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """How a model came to be: its fit, its plan, with what, and when."""
+    """How a model was made: the fit's summary, its plan, software versions and the time."""
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"fit": summary, "plan": asdict(plan), "versions": versions(torch.device("cpu")), "made": made}
 
 
 def save_model(folder: Path, model: Model, history: dict[str, Any], rows: str, is_ours: bool = False) -> None:
-    """Write the folder; model.json comes last, so that a folder that has it is whole. ``is_ours``: begun before."""
+    """Write the folder; model.json comes last and marks it complete. ``is_ours``: this fit has made it already."""
     if not is_ours:
         check_new(folder)
     try:
@@ -114,7 +114,7 @@ def save_model(folder: Path, model: Model, history: dict[str, Any], rows: str, i
 
 
 def load_model(folder: Path) -> Model:
-    """The model of a folder that still is what was written, or one error."""
+    """The model of a folder, or an error if it is not what was written."""
     path, content = folder / "model.json", read_content(folder)
     try:
         design = Design(**content["network"])
@@ -138,7 +138,7 @@ def load_model(folder: Path) -> Model:
 
 
 def read_content(folder: Path) -> dict[str, Any]:
-    """What model.json says, if nobody has changed it."""
+    """The content of model.json, if it has not changed."""
     path = folder / "model.json"
     if not path.is_file():
         if (folder / "fit").is_dir():

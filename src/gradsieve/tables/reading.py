@@ -1,4 +1,4 @@
-"""A file of rows as a frame: CSV, Parquet, Arrow and NPZ all become the same."""
+"""CSV, Parquet, Arrow and NPZ files as frames."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gradsieve.tables.shards import FORMATS, is_shards
 
 
 def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = (), as_text: Collection[str] = ()) -> Frame:
-    """The rows of a CSV, NPZ, Parquet or Arrow file by its suffix, or of a folder of the latter two.
+    """The rows of a CSV, NPZ, Parquet or Arrow file by its suffix, or of a folder of Parquet or Arrow files.
 
-    ``words``: columns that stay text where the file has text, as CSV always has, even if they look like numbers.
-    ``as_text``: columns that become text, whatever the file has.
+    ``words``: columns that stay text if they are text in the file (in CSV all are), even if they look like numbers.
+    ``as_text``: columns that become text, whatever their type in the file.
     """
     of_shards = partial(shard_frames.read_shards, as_text=as_text)
     readers = {
@@ -45,7 +45,7 @@ def read_frame(path: Path, *, least_rows: int = 1, words: Collection[str] = (), 
 
 
 def read_written(path: Path, rows: Collection[int]) -> dict[int, dict[str, str]]:
-    """The cells of some rows of such a file, which count from 0, as they are written there, by row and column."""
+    """The cells of some ``rows`` of such a file, from 0, as they are written, by row and column."""
     if is_shards(path):
         return shard_frames.read_written(path, rows)
     frame = read_frame(path, as_text=read_frame(path).columns)

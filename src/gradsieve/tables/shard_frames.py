@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as frames: Arrow's columns become a frame's."""
+"""Parquet and Arrow files as frames."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gradsieve.tables.frame import Frame
 from gradsieve.tables.shard_reader import Reader
 from gradsieve.tables.shards import IN_DAYS, SLICE, Shards, Slice, arrow, in_file_order, open_shards
 
-MOST_DECIMALS = 15  # that a float64 has
+MOST_DECIMALS = 15  # decimals to which a float64 can be rounded exactly
 
 
 def read_shards(path: Path, as_text: Collection[str] = ()) -> Frame:
-    """A whole table in memory, some of its columns as text whatever they are."""
+    """A whole table in memory, the columns ``as_text`` as text whatever their type."""
     shards = open_shards(path).with_text(as_text)
     parts = list(frames(shards, list(shards.columns)))
     columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in shards.columns}
@@ -26,7 +26,7 @@ def read_shards(path: Path, as_text: Collection[str] = ()) -> Frame:
 
 
 def read_written(path: Path, rows: Collection[int]) -> dict[int, dict[str, str]]:
-    """The cells of some rows as they are written, by row and column; no more rows are in memory than a slice has."""
+    """The cells of some rows as they are written, by row and column; only one slice is in memory at a time."""
     shards = open_shards(path)
     shards = shards.with_text(shards.columns)
     reader, found = Reader(shards, list(shards.columns)), {}
@@ -38,21 +38,21 @@ def read_written(path: Path, rows: Collection[int]) -> dict[int, dict[str, str]]
 
 
 def frames(shards: Shards, names: Sequence[str]) -> Iterator[Frame]:
-    """All rows in the order of the files, a part at a time."""
+    """All rows in the order of the files, slice by slice."""
     reader = Reader(shards, names)
     for part in in_file_order(shards.groups, SLICE):
         yield read_slice(reader, part)
 
 
 def read_slice(reader: Reader, part: Slice) -> Frame:
-    """The rows of a slice as a frame that knows where each of them stands."""
+    """The rows of a slice as a frame with their numbers."""
     table = reader.read(part)
     columns = {name: to_numpy(table.column(name), reader.shards.columns[name]) for name in reader.names}
     return Frame(reader.shards.path, columns, shards=reader.shards, row_numbers=part.first + np.arange(part.rows))
 
 
 def to_numpy(column: Any, kind: str) -> NDArray:
-    """A column of Arrow as float64, NaN where it is missing, or as text, "" where it is missing; by its ``kind``."""
+    """A column of Arrow, by its ``kind``, as float64 (NaN if missing) or text ("" if missing)."""
     pa = arrow()
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -65,7 +65,7 @@ def to_numpy(column: Any, kind: str) -> NDArray:
     numbers = column.cast(pa.float64(), safe=False).to_numpy()
     if pa.types.is_decimal(column.type) and 0 <= column.type.scale <= MOST_DECIMALS:
         return np.round(numbers, column.type.scale)  # the cast may be off by the last bit
-    return numbers.copy() if column.type == pa.float64() else numbers  # no cast: a view of a file that may be mapped
+    return numbers.copy() if column.type == pa.float64() else numbers  # a view of the mapped file, if not cast
 
 
 def to_days(column: Any) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
-"""The rows of tables in files, a slice at a time.
+"""Reads the rows of tables in files, a slice at a time.
 
-Parquet is read page by page, since its pages are packed. Arrow is mapped a slice at a time and not as a whole: mapped
-pages count as resident, and a file that is cut short under a map ends the process with a signal instead of an error.
+Parquet is read page by page. Arrow files are mapped into memory a slice at a time and not as a whole: mapped pages
+count as resident memory, and if a mapped file is cut short, a signal ends the process instead of an error.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gradsieve.tables.shards import (
 
 
 class Reader:
-    """Reads slices. Where a slice goes on where its group was left, nothing is decoded twice."""
+    """Reads slices. If a slice begins where the last one of its group ended, nothing is decoded twice."""
 
     def __init__(self, shards: Shards, names: Sequence[str]) -> None:
         self.shards, self.names = shards, list(names)
-        keys = shards.files[0].keys  # of all: their columns are alike
+        keys = shards.files[0].keys  # the same columns in all files
         stored = [name for name in shards.columns if name not in keys]
-        self.stored = [name for name in names if name not in keys] or stored[:1]  # one tells how many rows there are
-        self.files: dict[int, Any] = {}  # of Parquet, that are open
+        self.stored = [name for name in names if name not in keys] or stored[:1]  # one, if only to count rows
+        self.files: dict[int, Any] = {}  # open Parquet files by their number
         self.cursors: dict[tuple[int, int], Cursor] = {}
 
     def read(self, part: Slice) -> Any:
@@ -59,7 +59,7 @@ class Reader:
         return table
 
     def batches(self, group: Group, rows: int) -> Iterator[Any]:
-        """The group from its beginning, in batches of about so many rows."""
+        """The group from its beginning, in batches of about ``rows`` rows."""
         shard = self.shards.files[group.shard]
         if FORMATS[shard.path.suffix.lower()] == "Parquet":
             file = self.files.get(group.shard) or self.open(group.shard)
@@ -69,7 +69,7 @@ class Reader:
         return (self.with_keys(batch, shard) for batch in batches)
 
     def with_keys(self, batch: Any, shard: Shard) -> Any:
-        """The columns of the file, and those that its folders give."""
+        """The columns of the file and those that the names of its folders give."""
         if self.stored == self.names:
             return batch
         keys = {name: value for name, value in shard.keys.items() if name in self.names}
@@ -77,7 +77,7 @@ class Reader:
         return arrow().RecordBatch.from_arrays([*batch.columns, *columns], [*batch.schema.names, *keys])
 
     def open(self, number: int) -> Any:
-        """A shard of Parquet; those that nobody is reading any more are closed."""
+        """Open a Parquet file and close those that no cursor reads."""
         busy = {shard for shard, _ in self.cursors}
         for other in [other for other in self.files if other not in busy]:
             self.files.pop(other).close()
@@ -86,29 +86,29 @@ class Reader:
 
 
 def mapped_batches(shard: Shard, group: Group, names: Sequence[str], rows: int) -> Iterator[Any]:
-    """A record batch of Arrow from its beginning, so many rows at a time.
+    """A record batch of Arrow from its beginning, ``rows`` rows at a time.
 
-    Each time the file is mapped anew, and unmapped with the last row of these. So a batch of any size takes the memory
-    of a few rows, and a file that was cut short is noticed before it is touched. What is compressed comes whole.
+    The file is mapped anew for each of these parts and unmapped after it. So a batch of any size takes the memory of a
+    few rows, and a file that was cut short is noticed before it is read. Compressed batches are unpacked as a whole.
     """
     held = None
     for start in range(0, group.rows, rows):
         batch, is_mapped = (held, False) if held is not None else map_batch(shard.path, group.place, names)
         held = None if is_mapped else batch
-        batch = batch.slice(start, rows)  # of the other rows nothing is held while the caller works
+        batch = batch.slice(start, rows)  # releases the other rows while the caller works
         yield batch
 
 
 def map_batch(path: Path, place: int, names: Sequence[str]) -> tuple[Any, bool]:
-    """Some columns of a record batch, and whether they lie in the file, mapped, or were unpacked into memory."""
+    """Some columns of a record batch, and whether they are mapped; if not, they were unpacked into memory."""
     with arrow().memory_map(str(path)) as source:
-        # Not IpcReadOptions(included_fields=...): with them all of the batch is copied.
+        # Not IpcReadOptions(included_fields=...), which copies the whole batch.
         batch = arrow().ipc.open_file(source).get_batch(place).select(names)
         return batch, lies_in(batch, source)
 
 
 class Cursor:
-    """A place in a group that moves on."""
+    """A place in a group that advances as rows are taken."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self.batches, self.done, self.left = batches, 0, []
@@ -128,7 +128,7 @@ class Cursor:
 
 
 def check_same(shard: Shard) -> None:
-    """A shard must be there, and be what it was when it was first looked at."""
+    """Refuse a shard that has changed since it was opened."""
     version = Version.of(shard.path)
     if version != shard.version:
         how = (

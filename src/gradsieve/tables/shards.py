@@ -1,7 +1,7 @@
 """Parquet and Arrow files as one table that is never read whole.
 
 A row's number is its place in the concatenation of the shards in the order of their names, so that it means the same
-row in every epoch and after a resume. What is here reads no rows: `shard_reader` does.
+row in every epoch and after a resume. This module reads no rows: `shard_reader` does.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from gradsieve.data.files import files_below
 from gradsieve.errors import InputError, MissingExtraError
 
 FORMATS = {".parquet": "Parquet", ".pq": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".ipc": "Arrow"}
-HIDDEN = (".", "_")  # how the names of files and folders begin that are not data
-EDGE = 2**16  # bytes at both ends of a file that say whether it is still the same
-TEXT_BYTES = 64  # a cell of text in memory, about
-BUFFER = 2**16  # bytes of a column chunk that are read at a time
-IN_DAYS = ("date", "time", "duration")  # kinds of columns that become days
-NO_KEY = "__HIVE_DEFAULT_PARTITION__"  # the name that stands for a missing value
-SLICE = 2**16  # rows that are read at a time, at most
+HIDDEN = (".", "_")  # files and folders whose names begin so are not data
+EDGE = 2**16  # bytes at both ends of a file that are hashed to notice changes
+TEXT_BYTES = 64  # memory of a cell of text, roughly
+BUFFER = 2**16  # bytes of a column chunk read at a time
+IN_DAYS = ("date", "time", "duration")  # kinds of columns that are read as days
+NO_KEY = "__HIVE_DEFAULT_PARTITION__"  # what stands for a missing value in a folder's name
+SLICE = 2**16  # most rows read at a time
 
 
 class Version(NamedTuple):
-    """What tells a file from one that was put in its place. The times of a copy are others: no resume goes by them."""
+    """Tells a file from another that replaces it. A resume does not compare versions: a copy has other times."""
 
     size: int  # bytes
     changed_at: int  # nanoseconds
@@ -48,7 +48,7 @@ class Shard(NamedTuple):
     version: Version
     rows: int
     first: int  # the number of its first row
-    keys: dict[str, str]  # columns that the names of its folders give, as in part=1/a.parquet
+    keys: dict[str, str]  # columns given by the names of its folders, as in part=1/a.parquet
 
 
 class Group(NamedTuple):
@@ -80,40 +80,40 @@ class Shards:
     files: tuple[Shard, ...]
     groups: tuple[Group, ...]
     columns: dict[str, str]  # number, text or one of IN_DAYS, by name
-    sha256: str = field(repr=False)  # of names, sizes, layout and the ends of the files
+    sha256: str = field(repr=False)  # of the files' names, sizes, layouts and ends
 
     def __len__(self) -> int:
         return sum(shard.rows for shard in self.files)
 
     @property
     def bytes_in_memory(self) -> int:
-        """What the table would take as a frame."""
+        """The memory that the table would take as a frame, estimated."""
         return len(self) * sum(TEXT_BYTES if kind == "text" else 8 for kind in self.columns.values())
 
     def with_text(self, names: Collection[str]) -> Shards:
-        """The same table, some of its columns to be read as text whatever they are."""
+        """The same table with some columns read as text, whatever their type."""
         return replace(self, columns={name: "text" if name in names else kind for name, kind in self.columns.items()})
 
     def locate(self, row: int) -> str:
-        """Where a row is, in words: its file, and its place there from 1 on."""
+        """Where a row is, for messages: its file, and its number there from 1."""
         shard = self.files[bisect_right([shard.first for shard in self.files], row) - 1]
         return f"{shard.path}, row {row - shard.first + 1}"
 
 
 def is_shards(path: Path) -> bool:
-    """Whether this is such a file, or a folder with such files."""
+    """Whether this is a Parquet or Arrow file, or a folder with such files."""
     if path.is_dir():
         return next(find_shards(path), None) is not None
     return path.suffix.lower() in FORMATS
 
 
 def find_shards(folder: Path) -> Iterator[Path]:
-    """The files below a folder; what begins with a dot or an underscore is not data, as everywhere."""
+    """The Parquet and Arrow files below a folder, except hidden ones."""
     return (path for path in files_below(folder, HIDDEN) if path.suffix.lower() in FORMATS and path.is_file())
 
 
 def open_shards(path: Path) -> Shards:
-    """The layout of one file or of a folder of them; that all have the same columns is checked here."""
+    """The layout of one file or of a folder of files, which must have the same columns."""
     paths = sorted(find_shards(path), key=lambda each: each.as_posix()) if path.is_dir() else [path]
     if not paths or not all(each.is_file() for each in paths):
         raise InputError(f"{path} is not a file, nor a folder of Parquet or Arrow files.")
@@ -154,7 +154,7 @@ def layout(path: Path) -> tuple[Version, list[int], dict[str, Any]]:
             with pa.memory_map(str(path)) as source:
                 reader = pa.ipc.open_file(source)
                 schema, places = reader.schema, range(reader.num_record_batches)
-                if places and not lies_in(reader.get_batch(0), source):  # packed: one column is enough to count rows
+                if places and not lies_in(reader.get_batch(0), source):  # compressed: unpack one column to count rows
                     reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=[0]))
                 counts = [reader.get_batch(place).num_rows for place in places]
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -166,13 +166,13 @@ def layout(path: Path) -> tuple[Version, list[int], dict[str, Any]]:
 
 
 def folder_keys(path: Path) -> dict[str, str]:
-    """The columns that folders are named by, as Hive and Spark do: part=1/a.parquet."""
+    """The columns in the names of folders, as Hive and Spark write them: part=1/a.parquet."""
     pairs = (folder.partition("=") for folder in path.parts[:-1])
     return {unquote(name): unquote(value) for name, is_key, value in pairs if is_key and name}
 
 
 def key_kind(values: Sequence[str]) -> str:
-    """How a column is read that all folders give: as numbers or days, if every one is."""
+    """How a column from folder names is read: as numbers or dates if all values are, else as text."""
     for kind in ("number", "date"):
         with contextlib.suppress(arrow().ArrowInvalid):
             for value in set(values):
@@ -182,7 +182,7 @@ def key_kind(values: Sequence[str]) -> str:
 
 
 def key_column(value: str, kind: str, rows: int) -> Any:
-    """A column of Arrow that is the same in all rows."""
+    """An Arrow column with the same value in all rows."""
     pa = arrow()
     types = {"number": pa.float64(), "date": pa.date32(), "text": pa.string()}
     cell = pa.scalar(None if value == NO_KEY else value, pa.string()).cast(types[kind])
@@ -190,7 +190,7 @@ def key_column(value: str, kind: str, rows: int) -> Any:
 
 
 def column_kind(kind: Any) -> str:
-    """How a column is read."""
+    """How a column of an Arrow type is read: number, text or one of `IN_DAYS`."""
     types = arrow().types
     kind = kind.value_type if types.is_dictionary(kind) else kind
     kinds = {
@@ -203,7 +203,7 @@ def column_kind(kind: Any) -> str:
 
 
 def column_differences(ours: dict[str, str], theirs: dict[str, str]) -> str:
-    """How the columns of two shards differ, in words."""
+    """How the columns of two shards differ, for messages."""
     said = [f"{name} is missing" for name in theirs if name not in ours]
     said += [f"{name} is new" for name in ours if name not in theirs]
     said += [
@@ -213,7 +213,7 @@ def column_differences(ours: dict[str, str], theirs: dict[str, str]) -> str:
 
 
 def edges(path: Path) -> bytes:
-    """The first and the last bytes of a file; the latter hold where everything lies in it."""
+    """The first and last bytes of a file; the latter hold the layout of its content."""
     with open(path, "rb") as file:
         head = file.read(EDGE)
         file.seek(-min(EDGE, path.stat().st_size), 2)
@@ -221,16 +221,16 @@ def edges(path: Path) -> bytes:
 
 
 def in_file_order(groups: Sequence[Group], rows: int) -> Iterator[Slice]:
-    """Every row once, as the files have them, in slices of at most ``rows``."""
+    """All rows in the order of the files, in slices of at most ``rows``."""
     for group in groups:
         for start in range(0, group.rows, rows):
             yield Slice(group, start, min(rows, group.rows - start))
 
 
 def lies_in(batch: Any, source: Any) -> bool:
-    """Whether the columns of a batch are a part of a file that is mapped."""
+    """Whether the columns of a batch lie in the mapped file ``source``."""
     source.seek(0)
-    file = source.read_buffer()  # a view of all of it
+    file = source.read_buffer()  # a view, not a copy
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     return all(file.address <= buffer.address < file.address + file.size for buffer in buffers)
 
@@ -256,7 +256,7 @@ def parquet_file(path: Path) -> Any:
 
 
 def arrow() -> Any:
-    """The library, which is an extra."""
+    """The pyarrow library, which is optional."""
     try:
         import pyarrow as pa  # pyright: ignore[reportMissingImports]
         import pyarrow.ipc  # pyright: ignore[reportMissingImports]

@@ -1,4 +1,4 @@
-"""What is to be predicted: which task a target means, and the targets as a network learns them."""
+"""The targets of a table: the task that they imply, and their form for a network."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gradsieve.tables.frame import (
     texts,
 )
 
-FEW = 20  # different whole numbers are classes, more are amounts
+FEW = 20  # up to this many different whole numbers are classes, more are real-valued
 
-MOST_WORDS = 3  # in a note
+MOST_WORDS = 3  # examples in a note
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Targets:
         return scale_targets(given, self.scale, drops)
 
     def readable(self, outputs: NDArray) -> NDArray:
-        """What (N, K) probabilities or (N, q) outputs say, in the words or units of the file: (N, targets)."""
+        """(N, targets) predictions in the words or units of the file, from (N, K) probabilities or (N, q) outputs."""
         if self.task == "classification":
             return np.array(self.classes, dtype=object)[outputs.argmax(1)][:, None]
         return self.scale.invert(outputs)
@@ -64,12 +64,12 @@ class Targets:
 
 
 def task_of(roles: Roles, task: Task | None) -> Task | None:
-    """The task that was asked for; codes are classes."""
+    """The task that was asked for; classification if the target holds codes."""
     if not roles.has_codes:
         return task
     if len(roles.targets) > 1 or task == "regression":
         codes = argument("categorical")
-        why = "the task is regression" if task == "regression" else f"{len(roles.targets)} targets are amounts"
+        why = "the task is regression" if task == "regression" else f"{len(roles.targets)} targets must be numbers"
         raise InputError(
             f"{codes} names a target, whose codes are classes, but {why} ({', '.join(roles.targets)}). Leave it out of "
             f"{codes}, or name it alone as {argument('targets')} of a classification."
@@ -77,30 +77,30 @@ def task_of(roles: Roles, task: Task | None) -> Task | None:
     return "classification"
 
 
-def amount_columns(frame: Frame, names: Sequence[str], task: Task | None) -> list[str]:
-    """The targets among whose numbers a word such as none is no class. Without a task, most cells of a column say."""
+def real_valued_targets(frame: Frame, names: Sequence[str], task: Task | None) -> list[str]:
+    """The targets whose cells are numbers, by the task or else by most of the cells."""
     if task is not None:
         return list(names) if task == "regression" else []
     return [name for name in names if is_text(frame.columns[name]) and is_mostly_numbers(frame.columns[name])]
 
 
-def filled_rows(frame: Frame, names: Sequence[str], amounts: Collection[str]) -> NDArray[np.bool_]:
-    """The rows in which no target is missing, ``amounts`` being those of `amount_columns`."""
+def filled_rows(frame: Frame, names: Sequence[str], real_valued: Collection[str]) -> NDArray[np.bool_]:
+    """The rows in which no target is missing. A word such as none is missing in a real-valued one, else a class."""
     filled = np.ones(len(frame), dtype=bool)
     for name in names:
-        filled &= ~is_missing(frame.columns[name], among_numbers=name in amounts)
+        filled &= ~is_missing(frame.columns[name], among_numbers=name in real_valued)
     return filled
 
 
 def left_out(count: int, said: Collection[str]) -> str:
-    """A note about rows without a target, and what their cells say: it may be the name of a class."""
+    """A note about rows without a target and the words in their cells, which may be meant as a class."""
     words = ", ".join(repr(word) for word in sorted(said)[:MOST_WORDS])
-    meant = f" (a cell that reads {words} holds nothing; a class must have another name)" if words else ""
-    return f"{count} rows are left out: they have no target{meant}"
+    hint = f" (cells that read {words} count as missing; a class must have another name)" if words else ""
+    return f"{count} rows are left out: they have no target{hint}"
 
 
 def words_without_target(frame: Frame, names: Sequence[str], filled: NDArray[np.bool_]) -> set[str]:
-    """What the cells of targets say where one is missing, if it is anything."""
+    """The words that stand for missing values in the targets."""
     cells = (frame.columns[name][~filled] for name in names if is_text(frame.columns[name]))
     said = {str(cell).strip() for column in cells for cell in column}
     return {word for word in said if word and word.lower() in MISSING}
@@ -109,7 +109,7 @@ def words_without_target(frame: Frame, names: Sequence[str], filled: NDArray[np.
 def learn_targets(
     frame: Frame, names: list[str], task: Task | None, *, as_written: bool = False
 ) -> tuple[Targets, NDArray]:
-    """The targets of a table without missing ones, and what is given for each row, (N, targets)."""
+    """The targets of a table without missing ones, and each row's given values, (N, targets)."""
     task = task or infer_task(frame, names)
     if task == "classification":
         return learn_classes(frame, names, as_written)
@@ -125,25 +125,25 @@ def learn_targets(
 
 
 def given_numbers(frame: Frame, names: list[str]) -> NDArray[np.float64]:
-    """(N, targets) numbers."""
+    """(N, targets) real-valued targets."""
     for name in names:
         check_spelling(frame, name)
     if len(names) == 1:
         return numbers(frame, names[0], "the target of a regression is a number")[:, None]
     way = "Correct the cell or leave it empty; a column of classes needs a fit of its own, with no other target."
-    why = f"{len(names)} targets must all be amounts"
+    why = f"{len(names)} targets must all be numbers"
     return np.stack([numbers(frame, name, why, way) for name in names], axis=1)
 
 
 def given_targets(frame: Frame, targets: Targets) -> NDArray:
-    """What a table gives for targets that are learnt already, (N, targets)."""
+    """The given values in a table of targets that are known already, (N, targets)."""
     if targets.task == "classification":
         return class_names(frame, targets.names[0], targets.as_written)[:, None]
     return given_numbers(frame, targets.names)
 
 
 def infer_task(frame: Frame, names: list[str]) -> Task:
-    """Words and few whole numbers are classes; other numbers, and several targets, are amounts."""
+    """Words and few different whole numbers are classes; other numbers, and several targets, are a regression."""
     if len(names) > 1:
         return "regression"
     values = frame.columns[names[0]]
@@ -152,7 +152,7 @@ def infer_task(frame: Frame, names: list[str]) -> Task:
             if len(set(values.tolist())) > FEW:
                 check_spelling(frame, names[0])
             return "classification"
-        values = numeric_if_all(values)  # files of typed columns have codes as text, too
+        values = numeric_if_all(values)  # typed files may have codes as text, too
         if is_text(values):
             return "regression"
     different = np.unique(values)
@@ -161,11 +161,11 @@ def infer_task(frame: Frame, names: list[str]) -> Task:
 
 
 def check_spelling(frame: Frame, name: str) -> None:
-    """Refuse amounts that people can read and we do not, such as 403,96, before they are taken for words."""
+    """Refuse numbers in other spellings, such as 403,96, before they are taken for words."""
     values = frame.columns[name]
     cell = None if not is_text(values) or is_mostly_numbers(values) else misspelt_number(values)
     if cell is not None:
-        mark = "a decimal comma" if cell.count(",") == 1 and "." not in cell else "marks that no number has here"
+        mark = "a decimal comma" if cell.count(",") == 1 and "." not in cell else "separators that cannot be read"
         raise InputError(
             f"{frame.path}: the target {name} holds numbers with {mark}, such as {cell!r}. Write them as 20.5: a "
             "decimal point, nothing between thousands, no %."
@@ -179,7 +179,7 @@ def class_names(frame: Frame, name: str, as_written: bool) -> NDArray:
 
 
 def check_codes(frame: Frame, name: str) -> None:
-    """Classes that are numbers must be told apart as such."""
+    """Refuse numeric classes that are too large to be told apart."""
     check_exact(frame, name, f"Give {argument('categorical', name)}, which takes classes as they are written.")
 
 
@@ -193,7 +193,7 @@ def learn_classes(frame: Frame, names: list[str], as_written: bool) -> tuple[Tar
 
 
 def class_targets(name: str, given: NDArray, where: str) -> Targets:
-    """The classes of a target, if they can be ones."""
+    """The classes of a target, checked."""
     classes = sorted_classes(given)
     if len(classes) < 2:
         raise InputError(
@@ -205,7 +205,7 @@ def class_targets(name: str, given: NDArray, where: str) -> Targets:
 
 
 def check_classes(name: str, different: int, rows: int, where: str) -> None:
-    """Classes occur more than once."""
+    """Refuse a target with too many different values to be classes."""
     if different > rows // 2:
         raise InputError(
             f"{where}: the target {name} has {different} different values in {rows} rows, which is not a set of "
@@ -214,7 +214,7 @@ def check_classes(name: str, different: int, rows: int, where: str) -> None:
 
 
 def another_target() -> str:
-    """The way out where a column is no set of classes."""
+    """The advice if a column is no set of classes."""
     return f"Choose another column as {argument('targets')}, or {argument('task', 'regression')} where it is a number."
 
 

@@ -17,11 +17,11 @@ one_at_a_time = threading.RLock()  # torch has one default generator for all thr
 def reproducible(seed: int, device: torch.device) -> Iterator[None]:
     """Random numbers from the seed, algorithms that repeat, and the caller's generators left as they were.
 
-    Each rank has a stream of its own: dropout must not hide the same units of different rows. Of several threads the
-    others wait.
+    Gradients are recorded, even where the caller has switched that off. Each rank has a stream of its own: dropout must
+    not hide the same units of different rows. Of several threads the others wait.
     """
     stream = seeds.derive(seed, "dropout", *([ranks.rank()] if ranks.rank() else []))
-    with one_at_a_time, single_precision(), ExitStack() as stack:
+    with one_at_a_time, single_precision(), torch.enable_grad(), ExitStack() as stack:
         is_cuda = device.type == "cuda"
         if is_cuda:  # of several GPUs, make the run's own the one whose generator is meant
             stack.enter_context(torch.cuda.device(device))

@@ -21,7 +21,12 @@ OTHER_CLASS = (
     "Give the y that it was fitted to; a class whose rows all have weight 0 it does not know: leave these out of the "
     "fit, too."
 )
-INNER = ("best_estimator_", "regressor_", "estimator_")  # where scikit-learn's own keep what they have fitted
+# Where scikit-learn's own keep what they have fitted, and to what if not to X and y.
+INNER = {
+    "best_estimator_": "",
+    "regressor_": ", with fitted.transformer_.transform(numpy.c_[y]) for y",
+    "estimator_": "",
+}
 
 
 def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y: ArrayLike) -> Audit:
@@ -33,7 +38,7 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         )
     inner = next((each for each in INNER if hasattr(fitted, each)), None)
     if inner and not hasattr(fitted, "estimators_"):  # those of many fits keep an unfitted one under such a name
-        raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}.")
+        raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}{INNER[inner]}.")
     if not hasattr(fitted, "_was_fitted_to"):
         raise InputError(
             f"fitted is a {name}, but an audit is of one RobustClassifier or RobustRegressor, and of the X and y that "

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_digits
 from sklearn.ensemble import BaggingClassifier
 from sklearn.metrics import roc_auc_score
@@ -193,6 +194,18 @@ def test_a_run_that_drops_nothing_and_scores_nothing_can_be_audited(tmp_path):
     audit = audit_run(tmp_path / "run")
     assert np.isfinite(audit.suspicion).all()
     assert audit.flagged.any()
+
+
+def test_the_way_out_of_a_transformed_target_leads_to_an_audit():
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(100, 3))
+    y = np.exp(X[:, 0])
+    fitted = TransformedTargetRegressor(RobustRegressor(epochs=1), func=np.log1p, inverse_func=np.expm1).fit(X, y)
+    with pytest.raises(InputError, match=r"give fitted\.regressor_, with (.*) for y") as refused:
+        audit_estimator(fitted, X, y)
+    way = re.search("with (.*) for y", str(refused.value))[1]
+    audit = audit_estimator(fitted.regressor_, X, eval(way, {"fitted": fitted, "numpy": np, "y": y}))
+    assert np.allclose(audit.given[:, 0], np.log1p(y))
 
 
 def test_what_cannot_be_audited_is_refused(tmp_path, digits):

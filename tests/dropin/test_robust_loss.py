@@ -1,6 +1,7 @@
 """RobustLoss: the plain loss at rate 0, exact counts, the same rows as the methods keep, any criterion and shape."""
 
 import copy
+import gc
 from functools import partial
 
 import numpy as np
@@ -477,6 +478,21 @@ def test_it_compiles_in_one_graph(name):
         torch.testing.assert_close(found, expected)
         assert kept.tolist() == robust.kept.tolist()
         torch.testing.assert_close(gradient(found, outputs), gradient(expected, outputs))
+
+
+@SCORES
+def test_losses_that_come_and_go_leave_a_compiled_one_as_it_is(score):
+    torch._dynamo.reset()
+    outputs, targets = classes()
+    others = [RobustLoss(lambda outputs, targets: (outputs - targets).abs(), 0.3)]
+    compiled = torch.compile(RobustLoss(F.cross_entropy, 0.3, score=score), fullgraph=True, backend="eager")
+    expected = compiled(outputs, targets)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        others.append(RobustLoss(lambda outputs, targets: (outputs - targets).square(), 0.3))
+        assert torch.equal(compiled(outputs, targets), expected)
+        others.clear()
+        gc.collect()
+        assert torch.equal(compiled(outputs, targets), expected)
 
 
 def test_micro_batches_are_trimmed_one_by_one():

@@ -386,6 +386,19 @@ def test_the_default_dtype_of_torch_does_not_matter():
     assert (model.predict(X) == same.predict(X)).all()
 
 
+@pytest.mark.parametrize("drop_rate", [0.1, "auto"])
+def test_a_fit_needs_no_gradients_of_the_program_around(drop_rate):
+    """Many programs that use networks switch them off for good."""
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(200, 4)), random.normal(size=200)
+    model = RobustRegressor(drop_rate=drop_rate, hidden=(8,), epochs=1, random_state=0)
+    expected = model.fit(X, y).predict(X)
+    with torch.no_grad():
+        found = model.fit(X, y).predict(X)
+        assert not torch.is_grad_enabled()
+    assert (found == expected).all()
+
+
 def test_one_class_is_told_in_its_own_words():
     with pytest.raises(InputError, match="y holds one class, 'cat', but"):
         RobustClassifier().fit(np.zeros((5, 2)), ["cat"] * 5)

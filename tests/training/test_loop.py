@@ -89,6 +89,12 @@ def test_the_default_dtype_of_torch_does_not_matter(kind, request):
     assert same(first, second)
 
 
+def test_a_run_needs_no_gradients_of_the_program_around(digits):
+    expected = train(digits(seed=3))
+    with torch.no_grad():
+        assert same(train(digits(seed=3)), expected)
+
+
 def test_runs_in_threads_have_the_bits_of_runs_alone(digits):
     """torch has one default generator for all threads."""
     runs = [digits(seed=seed) for seed in range(4)]

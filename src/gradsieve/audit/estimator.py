@@ -21,7 +21,12 @@ OTHER_CLASS = (
     "Give the y that it was fitted to. If all rows of this class have weight 0, the estimator does not know it: fit it "
     "without these rows."
 )
-INNER = ("best_estimator_", "regressor_", "estimator_")  # where scikit-learn's meta-estimators keep what they fitted
+# The attributes in which scikit-learn's meta-estimators keep what they fitted, and to what if not to X and y.
+INNER = {
+    "best_estimator_": "",
+    "regressor_": ", with fitted.transformer_.transform(numpy.c_[y]) for y",
+    "estimator_": "",
+}
 
 
 def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y: ArrayLike) -> Audit:
@@ -33,7 +38,7 @@ def audit_estimator(fitted: RobustClassifier | RobustRegressor, X: ArrayLike, y:
         )
     inner = next((each for each in INNER if hasattr(fitted, each)), None)
     if inner and not hasattr(fitted, "estimators_"):  # an ensemble's estimator_ is not fitted
-        raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}.")
+        raise InputError(f"fitted is a {name}, which has fitted another estimator: give fitted.{inner}{INNER[inner]}.")
     if not hasattr(fitted, "_was_fitted_to"):
         raise InputError(
             f"fitted is a {name}, but only a RobustClassifier or RobustRegressor can be audited, with the X and y "

@@ -205,6 +205,11 @@ def takes_reduction(function: Criterion) -> bool:
     return "reduction" in signature(function)
 
 
+# For a compiler, which would else watch the signatures of every criterion there is: that is what
+# torch.compiler.assume_constant_result does, after seconds of imports.
+takes_reduction._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def arguments(function: Criterion) -> list[str]:
     """The names of a function's required arguments, in order; none if it has no signature."""
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -57,7 +57,8 @@ class NumberColumn:
         return 1 + self.tells_missing
 
     def encode(self, frame: Frame, clip: float) -> NDArray[np.float32]:
-        values = numbers(frame, self.name, "the model knows the column as numbers")
+        learnt = "dates, such as 2024-02-29" if self.in_days == "date" else f"{self.in_days or 'number'}s"
+        values = numbers(frame, self.name, f"the model knows the column as {learnt}")
         missing = np.isnan(values)
         found, known = (f"{kind or 'number'}s" for kind in (frame.in_days(self.name), self.in_days))
         if found != known and not missing.all():

@@ -17,11 +17,11 @@ one_at_a_time = threading.RLock()  # torch has one default generator for all thr
 def reproducible(seed: int, device: torch.device) -> Iterator[None]:
     """Seed torch's generators, use deterministic algorithms, and restore the caller's random state at the end.
 
-    Each rank has its own stream: dropout must not hide the same units for the rows of every rank. Other threads that
-    ask for this wait.
+    Gradients are recorded, even if the caller has switched that off. Each rank has its own stream: dropout must not
+    hide the same units for the rows of every rank. Other threads that ask for this wait.
     """
     stream = seeds.derive(seed, "dropout", *([ranks.rank()] if ranks.rank() else []))
-    with one_at_a_time, single_precision(), ExitStack() as stack:
+    with one_at_a_time, single_precision(), torch.enable_grad(), ExitStack() as stack:
         is_cuda = device.type == "cuda"
         if is_cuda:  # of several GPUs, seed the generator of the run's own
             stack.enter_context(torch.cuda.device(device))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -99,6 +100,27 @@ def test_a_sweep_that_is_killed_before_it_wrote_its_result_goes_on(swept, table,
     again = sweep_file(table, ["y"], tmp_path / "s", trials=4, space=rates, epochs=30, device="cpu")
     assert {**again, "model": ""} == {**result, "model": ""}
     assert (tmp_path / "s" / "sweep.json").exists()
+
+
+def test_a_sweep_that_is_killed_at_its_start_begins_again(table, tmp_path):
+    out = tmp_path / "s"
+    (out / "answers").mkdir(parents=True)
+    (out / "config.json.part").write_text("{")
+    assert sweep_file(table, ["y"], out, trials=2, space=rates, epochs=1, device="cpu")["trials"] == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks there")
+def test_two_processes_do_not_search_in_one_folder(table, tmp_path):
+    """Each would close the trials of the other as left behind by a kill."""
+    settings = {"trials": 2, "epochs": 1, "device": "cpu"}
+
+    def search_beside(trial):
+        with pytest.raises(RunFolderError, match="in use by another process"):
+            sweep_file(table, ["y"], tmp_path / "s", space=rates, **settings)
+        return rates(trial)
+
+    assert sweep_file(table, ["y"], tmp_path / "s", space=search_beside, **settings)["trials"] == 2
+    assert sweep_file(table, ["y"], tmp_path / "s", space=rates, **settings)["trials"] == 2
 
 
 def test_a_trial_that_diverges_is_a_result(table, tmp_path, monkeypatch):

@@ -15,7 +15,8 @@ import hashlib
 import io
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import sources
 from gradsieve.tables.frame import as_names
 from gradsieve.tables.model_folder import Design, about
-from gradsieve.training.files import read_json, write_json, write_whole
+from gradsieve.training.files import read_json, take, write_json, write_whole
 from gradsieve.training.folder import require_same
 
 Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Plan, and "hidden"
@@ -49,6 +50,8 @@ Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Pla
 JUDGES = 0.2  # of the rows
 MOST_JUDGES = 5_000
 FINALISTS = 5
+# All that a sweep leaves which was killed at its start: as good as empty.
+BARE = {"answers", "journal.log", "config.json.part"}
 STARTUP = 10  # trials at random before the sampler learns from them
 
 
@@ -102,26 +105,27 @@ def sweep_file(
     content.update(repr(prepared.given.tolist()).encode())
     identity = {"target": prepared.targets.names, "data_sha256": content.hexdigest(), **fixed}
     codes = sources(method)
-    study = open_study(out, {**identity, "sources": codes} if codes else identity)
-    trained, judges = split(rows, seed)
-    while (done := len(ended(study))) < trials:
-        trial = ask(study, seed, done)
-        began = time.monotonic()
-        try:
-            settings = dict(space(trial))
-            answers = try_out(base, settings, prepared, trained, judges)
-        except GradsieveError as error:
-            if isinstance(error, InputError):
-                raise
-            study.tell(trial, state=states().PRUNED)  # it diverged, which is a result
-            note(f"trial {done + 1}/{trials} has diverged")
-            continue
-        save_answers(answer_path(out, trial.number), answers)
-        trial.set_user_attr("settings", settings)
-        score = noisy_mean(answers, judged(prepared, judges))
-        study.tell(trial, score)
-        note(f"trial {done + 1}/{trials}: {score:.4f} in {time.monotonic() - began:.1f} s, {settings}")
-    return finish(study, out, base, prepared, judges, str(data))
+    with taken(out, {**identity, "sources": codes} if codes else identity):
+        study = open_study(out / "journal.log")
+        trained, judges = split(rows, seed)
+        while (done := len(ended(study))) < trials:
+            trial = ask(study, seed, done)
+            began = time.monotonic()
+            try:
+                settings = dict(space(trial))
+                answers = try_out(base, settings, prepared, trained, judges)
+            except GradsieveError as error:
+                if isinstance(error, InputError):
+                    raise
+                study.tell(trial, state=states().PRUNED)  # it diverged, which is a result
+                note(f"trial {done + 1}/{trials} has diverged")
+                continue
+            save_answers(answer_path(out, trial.number), answers)
+            trial.set_user_attr("settings", settings)
+            score = noisy_mean(answers, judged(prepared, judges))
+            study.tell(trial, score)
+            note(f"trial {done + 1}/{trials}: {score:.4f} in {time.monotonic() - began:.1f} s, {settings}")
+        return finish(study, out, base, prepared, judges, str(data))
 
 
 def ask(study: Any, seed: int, number: int) -> Any:
@@ -204,19 +208,33 @@ def save_winner(folder: Path, plan: Plan, design: Design, prepared: Prepared, re
     save_fit(folder, prepared, design, fitted, {**about(summary, plan), "sweep": dict(result)}, is_ours=True)
 
 
-def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
-    """The sweep of a folder, or a new one; trials that a kill left behind are closed."""
-    optuna = library()
-    journal, config = out / "journal.log", out / "config.json"
+@contextmanager
+def taken(out: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """The folder of a sweep, new or begun with the same settings, as this process's own while the block runs."""
+    library()  # nothing is made without it
+    make_folder(out, settings)
+    with take(out, out / "journal.log"):
+        make_folder(out, settings)  # another process may have been here since we looked
+        write_json(out / "config.json", dict(settings))
+        yield
+
+
+def make_folder(out: Path, settings: Mapping[str, Any]) -> None:
+    """Make the folder, unless it is there and not this sweep's."""
+    config = out / "config.json"
     try:
-        if out.exists() and not config.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise RunFolderError(f"{out} is there already and no sweep. {elsewhere()}")
         if config.exists():
             require_same(out, "sweep", read_json(config), settings)
+        elif out.exists() and not (out.is_dir() and {str(path.relative_to(out)) for path in out.rglob("*")} <= BARE):
+            raise RunFolderError(f"{out} is there already and no sweep. {elsewhere()}")
         (out / "answers").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{out} cannot be made or read ({error.strerror}). {elsewhere()}") from error
-    write_json(config, dict(settings))
+
+
+def open_study(journal: Path) -> Any:
+    """The trials of a sweep, those of before and those to come; what a kill left behind is closed."""
+    optuna = library()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     backend = optuna.storages.journal.JournalFileBackend(str(journal))
     storage = optuna.storages.JournalStorage(backend)

@@ -65,6 +65,16 @@ def test_nothing_is_tried_twice_and_more_trials_go_on(swept, table, tmp_path, mo
     assert sweep_file(table, ["y"], out, trials=4, space=rates, epochs=30, device="cpu") == result
 
 
+def test_a_parameter_that_is_chosen_from_other_values_is_refused_in_words(swept, table, tmp_path):
+    shutil.copytree(swept[0], tmp_path / "s")
+
+    def others(trial):
+        return rates(trial) | {"drop_rate": trial.suggest_categorical("drop_rate", [0.1, 0.2])}
+
+    with pytest.raises(InputError, match=r"may not change what .* Mend it, or choose another folder as out"):
+        sweep_file(table, ["y"], tmp_path / "s", trials=5, space=others, epochs=30, device="cpu")
+
+
 def test_a_sweep_does_not_go_on_under_other_code(table, tmp_path, write_module):
     score = "from gradsieve.methods.prl_l import PRLL\n\n\nclass Mine(PRLL):\n    pass\n"
     settings = {"trials": 2, "space": rates, "epochs": 1, "device": "cpu", "method": "mine:Mine"}
@@ -184,6 +194,10 @@ def test_refused(swept, table, tmp_path):
         sweep_file(table, ["y"], tmp_path / "s", trials=1)
     with pytest.raises(InputError, match="a fit has no such setting"):
         sweep_file(table, ["y"], tmp_path / "s", trials=2, space=lambda trial: {"speed": 9})
+    with pytest.raises(InputError, match=r"hidden.* takes no such value"):
+        sweep_file(table, ["y"], tmp_path / "s", trials=2, space=lambda trial: {"hidden": 16})
+    with pytest.raises(InputError, match="The space gives no settings"):
+        sweep_file(table, ["y"], tmp_path / "s", trials=2, space=lambda trial: 16)
     small = tmp_path / "small.csv"
     small.write_text("a,y\n" + "".join(f"{i},{i * 0.5}\n" for i in range(50)))
     with pytest.raises(InputError, match="a sweep needs 200"):

@@ -112,7 +112,7 @@ def sweep_file(
             trial = ask(study, seed, done)
             began = time.monotonic()
             try:
-                settings = dict(space(trial))
+                settings = drawn(space, trial)
                 answers = try_out(base, settings, prepared, trained, judges)
             except GradsieveError as error:
                 if isinstance(error, InputError):
@@ -137,6 +137,17 @@ def ask(study: Any, seed: int, number: int) -> Any:
     return study.ask()
 
 
+def drawn(space: Space, trial: Any) -> dict[str, Any]:
+    """The settings of a trial."""
+    try:
+        return dict(space(trial))
+    except (TypeError, ValueError) as error:  # no mapping, or a parameter that other trials know differently
+        raise InputError(
+            f"The space gives no settings ({error}). It must return them by name, and may not change what the trials "
+            f"of before chose a parameter from. {elsewhere('Mend it')}"
+        ) from error
+
+
 def split(rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to train on, and rows that judge."""
     order = torch.randperm(rows, generator=seeds.generator(seed, "sweep")).numpy()
@@ -159,12 +170,14 @@ def apply(base: Plan, settings: Mapping[str, Any], prepared: Prepared) -> tuple[
     """The plan and the network of some settings."""
     changes, design = dict(settings), prepared.design()
     hidden = changes.pop("hidden", None)
-    if hidden is not None:
-        design = replace(design, options={**design.options, "hidden": list(hidden)})
     try:
+        if hidden is not None:
+            design = replace(design, options={**design.options, "hidden": list(hidden)})
         return replace(base, **changes), design
     except TypeError as error:
-        raise InputError(f"The space gives {', '.join(changes)}, but a fit has no such setting ({error}).") from error
+        raise InputError(
+            f"The space gives {dict(settings)}, but a fit has no such setting, or takes no such value ({error})."
+        ) from error
 
 
 def judged(prepared: Prepared, judges: NDArray) -> NDArray:

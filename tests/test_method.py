@@ -598,3 +598,31 @@ def test_a_method_of_your_own_overrides_one_hook():
     inputs, targets = batch()
     (selection,) = KeepLongRows(F.cross_entropy).step([plain()], inputs, targets, 0.75)
     assert selection.kept.tolist() == sorted(inputs.norm(dim=1).argsort()[-5:].tolist())
+
+
+@pytest.mark.parametrize("passes", ["index", "reforward"])
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_what_hooks_of_your_own_give_is_one_number_per_row(passes, rate):
+    """Of a mean loss a mean would be taken again, and the gradient would be too small by the number of rows."""
+
+    class MeanLoss(METHODS["spl"]):
+        def losses(self, outputs, targets):
+            return F.cross_entropy(outputs, targets)
+
+        def scores(self, outputs, targets):
+            return Scores(F.cross_entropy(outputs, targets, reduction="none"))
+
+    class ScoresOfSome(METHODS["standard"]):
+        drops_rows = True
+
+        def scores(self, outputs, targets):
+            return Scores(F.cross_entropy(outputs, targets, reduction="none")[1:])
+
+    for kind, message in (
+        (MeanLoss, r"losses\(.*shape \(\) for"),
+        (ScoresOfSome, r"scores\(.*shape \(19,\) for 20 rows"),
+    ):
+        network = plain()
+        with pytest.raises(InputError, match=message):
+            kind(F.cross_entropy, passes=passes).step([network], *batch(), rate)
+        assert not any(gradient is not None for gradient in gradients(network))

@@ -415,12 +415,38 @@ def overwrite_input(self, x):
     return out
 
 
+class Reversed(torch.autograd.Function):
+    """As domain adaptation has it, and written as older code is: torch.func cannot follow it."""
+
+    @staticmethod
+    def forward(ctx, values):
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+def reverse(self, x):
+    return self.head(Reversed.apply(self.core * x).tanh())
+
+
+def differentiate(self, x):
+    """The slope of an energy, as forces and Hamiltonian networks have it."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(self.core(x).tanh().sum(), x, create_graph=True)
+        return self.head(slope)
+
+
 HARD = {
     "attention": (attend, nn.MultiheadAttention(4, 2, batch_first=True), (5, 5, 4)),
     "transformer": (add_up, nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), (5, 5, 4)),
     "lstm": (recur, nn.LSTM(4, 4, batch_first=True), (5, 5, 4)),
     "gru": (recur, nn.GRU(4, 4, batch_first=True), (5, 5, 4)),
     "own_parameter": (add_own_parameter, nn.Parameter(torch.rand(4)), (5, 4)),
+    "reversed_gradient": (reverse, nn.Parameter(torch.rand(4)), (5, 4)),
+    "slope": (differentiate, nn.Linear(4, 2), (5, 4)),
     "weight_elsewhere": (use_weight_elsewhere, None, (5, 4)),
     "parameter_as_input": (use_weight_as_input, nn.Parameter(torch.rand(4)), (5, 4)),
     "weight_norm": (follow, nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), (5, 4)),

@@ -359,6 +359,24 @@ def test_decouple_trains_on_every_row_at_first_and_then_where_the_two_disagree()
             torch.testing.assert_close(gradient, flat(network))
 
 
+def test_decouple_keeps_rows_of_which_any_labelled_place_is_predicted_differently():
+    class Fixed(torch.nn.Module):
+        """Predicts given classes (N, places)."""
+
+        def __init__(self, classes):
+            super().__init__()
+            self.logits = torch.nn.Parameter(F.one_hot(torch.tensor(classes), CLASSES).float().movedim(-1, 1))
+
+        def forward(self, inputs):
+            return self.logits[inputs]
+
+    targets = torch.tensor([[0, 1, -100], [2, 2, 2], [1, 0, -100]])
+    networks = [Fixed([[0, 1, 3], [2, 2, 0], [1, 1, 0]]), Fixed([[0, 1, 2], [2, 2, 1], [0, 0, 0]])]
+    selections = METHODS["decouple"](F.cross_entropy).step(networks, torch.arange(3), targets, 0.3)
+    assert [selection.kept.tolist() for selection in selections] == [[1, 2], [1, 2]]
+    assert [bool(networks[0].logits.grad[row].any()) for row in range(3)] == [False, True, True]
+
+
 def brier(outputs, targets):
     return (outputs.sigmoid() - targets).square().mean(1)
 
@@ -447,6 +465,24 @@ def test_bootstrap_equals_its_formula(form, trust):
             opinion = float(k == predicted) if form == "hard" else probability[k]
             expected -= (trust * float(k == targets[row]) + (1 - trust) * opinion) * math.log(probability[k])
         assert float(found[row]) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("form", ["hard", "soft"])
+def test_bootstrap_has_no_opinion_on_places_without_a_label(form):
+    """Padding must not be learnt: the loss of a row is that of its labelled places, each as a row of its own."""
+    outputs = torch.randn(4, CLASSES, 5, requires_grad=True)  # logits of five places a row
+    targets = torch.randint(CLASSES, (4, 5))
+    targets[:, 3:] = -100
+    targets[3] = -100
+    method = METHODS["bootstrap"](F.cross_entropy, form=form)
+    found = method.losses(outputs, targets)
+    for row in range(3):
+        alone = method.losses(outputs[row, :, :3].T, targets[row, :3]).mean()
+        torch.testing.assert_close(found[row], alone)
+    assert found[3] == 0
+    (gradient,) = torch.autograd.grad(found.sum(), outputs)
+    assert gradient[:3, :, :3].abs().sum(1).min() > 0
+    assert gradient[:, :, 3:].abs().max() == 0
 
 
 def test_soft_bootstrap_lowers_the_entropy_of_its_opinion():
@@ -562,3 +598,31 @@ def test_a_method_of_your_own_overrides_one_hook():
     inputs, targets = batch()
     (selection,) = KeepLongRows(F.cross_entropy).step([plain()], inputs, targets, 0.75)
     assert selection.kept.tolist() == sorted(inputs.norm(dim=1).argsort()[-5:].tolist())
+
+
+@pytest.mark.parametrize("passes", ["index", "reforward"])
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_what_hooks_of_your_own_give_is_one_number_per_row(passes, rate):
+    """Of a mean loss a mean would be taken again, and the gradient would be too small by the number of rows."""
+
+    class MeanLoss(METHODS["spl"]):
+        def losses(self, outputs, targets):
+            return F.cross_entropy(outputs, targets)
+
+        def scores(self, outputs, targets):
+            return Scores(F.cross_entropy(outputs, targets, reduction="none"))
+
+    class ScoresOfSome(METHODS["standard"]):
+        drops_rows = True
+
+        def scores(self, outputs, targets):
+            return Scores(F.cross_entropy(outputs, targets, reduction="none")[1:])
+
+    for kind, message in (
+        (MeanLoss, r"losses\(.*shape \(\) for"),
+        (ScoresOfSome, r"scores\(.*shape \(19,\) for 20 rows"),
+    ):
+        network = plain()
+        with pytest.raises(InputError, match=message):
+            kind(F.cross_entropy, passes=passes).step([network], *batch(), rate)
+        assert not any(gradient is not None for gradient in gradients(network))

@@ -111,7 +111,9 @@ class Method:
         if scores is None:
             return torch.arange(len(targets), device=targets.device)
         classes = targets if self.balanced else None
-        return keep_smallest(scores.values, drop_rate, ties=scores.ties, classes=classes)
+        return keep_smallest(
+            one_per_row("scores", scores.values, targets), drop_rate, ties=scores.ties, classes=classes
+        )
 
     def choose(self, looks: Sequence[Look], targets: Tensor, drop_rate: float) -> list[Tensor]:
         """The rows that each network trains on."""
@@ -131,14 +133,15 @@ class Method:
         if look.trains and look.outputs is not None:
             is_kept = mask_of(rows)
             if is_kept is not None:  # no row is moved
-                losses = self.losses(Shielded.apply(look.outputs, is_kept), targets).where(is_kept, 0.0)
-                return self.backward(network, losses, count)
+                losses = one_per_row("losses", self.losses(Shielded.apply(look.outputs, is_kept), targets), targets)
+                return self.backward(network, losses.where(is_kept, 0.0), count)
             outputs = take(look.outputs, rows)
         elif look.first_pass is not None:
             outputs = look.first_pass.again(rows)
         else:
             outputs = network(take(inputs, rows))
-        return self.backward(network, self.losses(outputs, take(targets, rows)), count)
+        targets = take(targets, rows)
+        return self.backward(network, one_per_row("losses", self.losses(outputs, targets), targets), count)
 
     def backward(self, network: nn.Module, losses: Tensor, count: int) -> Tensor:
         """Leave the gradient of the mean loss over the ``count`` kept rows of all ranks in ``.grad``; return that loss.
@@ -206,6 +209,16 @@ class Exchange:
 
     def exchange(self, kept: list[Tensor]) -> list[Tensor]:
         return kept[::-1]
+
+
+def one_per_row(name: str, values: Tensor, targets: Tensor) -> Tensor:
+    """What a hook gave, or an error if that is not one value for each row: of a mean, a mean would be taken again."""
+    if values.shape != targets.shape[:1]:
+        raise InputError(
+            f"{name}(outputs, targets) gives the shape {tuple(values.shape)} for {len(targets)} rows, but must give "
+            "one number per row, (N,). Leave out a mean over the rows (reduction='none')."
+        )
+    return values
 
 
 def require_own_rows(name: str, network: nn.Module, form: Scoring) -> None:

@@ -314,6 +314,19 @@ def test_what_a_corruption_of_ones_own_may_not_return(answer, message):
         own(answer)
 
 
+def test_a_corruption_of_ones_own_may_not_write_to_the_inputs():
+    """The network would be trained on them, beside targets that are called clean."""
+
+    @serves("classification")
+    def centred(inputs, targets, rate, generator):
+        inputs -= inputs.mean(0)
+        return targets
+
+    inputs, targets = torch.rand(6, 2), torch.tensor([0, 1, 2, 0, 1, 2])
+    with pytest.raises(InputError, match=r"'centred' changes the inputs in place.*inputs\.clone\(\)"):
+        centred(inputs, targets, 0.3, torch.Generator())
+
+
 def test_a_function_without_its_tasks_is_told_how_to_get_them(write_module):
     write_module("mine", "def plain(inputs, targets, rate, generator):\n    return targets\n")
     with pytest.raises(InputError, match=r"is no corruption: it has no tasks\. Put @.*serves\('classification'\) over"):

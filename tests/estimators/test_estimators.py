@@ -231,6 +231,14 @@ def test_a_module_or_its_builder(module, method):
         assert not torch.equal(first, second)
 
 
+def test_a_builder_that_gives_one_module_twice_is_refused():
+    """The second fit, of another fold say, would begin with what the first has learnt."""
+    network, (X, y) = Tiny(10, 1), load_diabetes(return_X_y=True)
+    regressor = RobustRegressor(module=lambda shape, outputs: network, epochs=1).fit(X, y)
+    with pytest.raises(InputError, match=r"module gives a network with the parameter \S+ of one that it gave before"):
+        regressor.fit(X, y)
+
+
 def test_a_module_is_copied_and_stays_as_it_was():
     X, y = load_diabetes(return_X_y=True)
     module = Tiny(10, 1)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -64,6 +65,18 @@ def test_nothing_is_tried_twice_and_more_trials_go_on(swept, table, tmp_path, mo
     assert sweep_file(table, ["y"], out, trials=4, space=rates, epochs=30, device="cpu") == result
 
 
+def test_a_parameter_that_is_chosen_from_other_values_is_refused_in_words(swept, table, tmp_path):
+    shutil.copytree(swept[0], tmp_path / "s")
+
+    def others(trial):
+        return rates(trial) | {"drop_rate": trial.suggest_categorical("drop_rate", [0.1, 0.2])}
+
+    with pytest.raises(
+        InputError, match=r"offer the same choices as in earlier trials\. Correct it, or choose another folder as out"
+    ):
+        sweep_file(table, ["y"], tmp_path / "s", trials=5, space=others, epochs=30, device="cpu")
+
+
 def test_a_sweep_does_not_go_on_under_other_code(table, tmp_path, write_module):
     score = "from gradsieve.methods.prl_l import PRLL\n\n\nclass Mine(PRLL):\n    pass\n"
     settings = {"trials": 2, "space": rates, "epochs": 1, "device": "cpu", "method": "mine:Mine"}
@@ -99,6 +112,27 @@ def test_a_sweep_that_is_killed_before_it_wrote_its_result_goes_on(swept, table,
     again = sweep_file(table, ["y"], tmp_path / "s", trials=4, space=rates, epochs=30, device="cpu")
     assert {**again, "model": ""} == {**result, "model": ""}
     assert (tmp_path / "s" / "sweep.json").exists()
+
+
+def test_a_sweep_that_is_killed_at_its_start_begins_again(table, tmp_path):
+    out = tmp_path / "s"
+    (out / "answers").mkdir(parents=True)
+    (out / "config.json.part").write_text("{")
+    assert sweep_file(table, ["y"], out, trials=2, space=rates, epochs=1, device="cpu")["trials"] == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks there")
+def test_two_processes_do_not_search_in_one_folder(table, tmp_path):
+    """Each would close the trials of the other as left behind by a kill."""
+    settings = {"trials": 2, "epochs": 1, "device": "cpu"}
+
+    def search_beside(trial):
+        with pytest.raises(RunFolderError, match="in use by another process"):
+            sweep_file(table, ["y"], tmp_path / "s", space=rates, **settings)
+        return rates(trial)
+
+    assert sweep_file(table, ["y"], tmp_path / "s", space=search_beside, **settings)["trials"] == 2
+    assert sweep_file(table, ["y"], tmp_path / "s", space=rates, **settings)["trials"] == 2
 
 
 def test_a_trial_that_diverges_is_a_result(table, tmp_path, monkeypatch):
@@ -162,6 +196,10 @@ def test_refused(swept, table, tmp_path):
         sweep_file(table, ["y"], tmp_path / "s", trials=1)
     with pytest.raises(InputError, match="a fit has no such setting"):
         sweep_file(table, ["y"], tmp_path / "s", trials=2, space=lambda trial: {"speed": 9})
+    with pytest.raises(InputError, match=r"hidden.* takes no such value"):
+        sweep_file(table, ["y"], tmp_path / "s", trials=2, space=lambda trial: {"hidden": 16})
+    with pytest.raises(InputError, match="The space gives no settings"):
+        sweep_file(table, ["y"], tmp_path / "s", trials=2, space=lambda trial: 16)
     small = tmp_path / "small.csv"
     small.write_text("a,y\n" + "".join(f"{i},{i * 0.5}\n" for i in range(50)))
     with pytest.raises(InputError, match="a sweep needs 200"):

@@ -11,9 +11,11 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from gradsieve.errors import InputError
+from gradsieve.methods.coordinate_median import middle
 from gradsieve.scores import row_gradients as row_gradients_module
 from gradsieve.scores.row_by_row import mixes_rows, rows_apart
 from gradsieve.scores.row_gradients import row_gradient_norms, row_gradients, row_pass
+from gradsieve.scores.spectral import gradient_gram
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 
@@ -413,12 +415,38 @@ def overwrite_input(self, x):
     return out
 
 
+class Reversed(torch.autograd.Function):
+    """As domain adaptation has it, and written as older code is: torch.func cannot follow it."""
+
+    @staticmethod
+    def forward(ctx, values):
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+def reverse(self, x):
+    return self.head(Reversed.apply(self.core * x).tanh())
+
+
+def differentiate(self, x):
+    """The slope of an energy, as forces and Hamiltonian networks have it."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(self.core(x).tanh().sum(), x, create_graph=True)
+        return self.head(slope)
+
+
 HARD = {
     "attention": (attend, nn.MultiheadAttention(4, 2, batch_first=True), (5, 5, 4)),
     "transformer": (add_up, nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True), (5, 5, 4)),
     "lstm": (recur, nn.LSTM(4, 4, batch_first=True), (5, 5, 4)),
     "gru": (recur, nn.GRU(4, 4, batch_first=True), (5, 5, 4)),
     "own_parameter": (add_own_parameter, nn.Parameter(torch.rand(4)), (5, 4)),
+    "reversed_gradient": (reverse, nn.Parameter(torch.rand(4)), (5, 4)),
+    "slope": (differentiate, nn.Linear(4, 2), (5, 4)),
     "weight_elsewhere": (use_weight_elsewhere, None, (5, 4)),
     "parameter_as_input": (use_weight_as_input, nn.Parameter(torch.rand(4)), (5, 4)),
     "weight_norm": (follow, nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), (5, 4)),
@@ -452,6 +480,33 @@ def count_in_place(self, x):
 def remember_the_last(self, x):  # of each row: vmap cannot write that
     self.calls.copy_(x.detach().sum())
     return self.core(x) * self.scale
+
+
+class Spectral(nn.Module):
+    """A Fourier layer: its weights are complex, and multiply frequencies."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, dtype=torch.complex128))
+        self.head = nn.Linear(4, 3).double()
+
+    def forward(self, inputs):
+        return self.head(torch.fft.irfft(torch.fft.rfft(inputs) * self.weight, n=4))
+
+
+def test_complex_parameters_count_with_both_their_parts():
+    network, (inputs, targets) = Spectral(), rows_of(6, 4)
+    found = row_pass(network, cross_entropy, inputs, targets)
+    expected = rows_alone(network, inputs, targets)
+    parts = [torch.view_as_real(each) if each.is_complex() else each for each in expected.values()]
+    flat = torch.cat([each.flatten(1) for each in parts], 1)
+    torch.testing.assert_close(found.norms(), flat.norm(dim=1), **EXACT)
+    torch.testing.assert_close(gradient_gram(found), flat @ flat.T, **EXACT)
+    rows = torch.tensor([0, 3, 5])
+    for name, gradient in found.gradient(rows).items():
+        torch.testing.assert_close(gradient, expected[name][rows].sum(0), **EXACT)
+    torch.testing.assert_close(middle(expected["weight"][:3]).real, expected["weight"].real[:3].median(0).values)
+    torch.testing.assert_close(middle(expected["weight"][:3]).imag, expected["weight"].imag[:3].median(0).values)
 
 
 @pytest.mark.parametrize("forward", [count_anew, count_in_place, remember_the_last])

@@ -314,3 +314,22 @@ def none(input_shape, outputs): nn.Linear(64, outputs)
     )
     with pytest.raises(InputError, match=says):
         train(make_run("digits", model=f"mine:{name}", epochs=1))
+
+
+def test_a_model_of_ones_own_that_gives_the_same_layers_again(write_module):
+    """Two networks, or the runs of a grid, would train them together. What is frozen may be shared."""
+    write_module(
+        "mine",
+        """
+from torch import nn
+BODY = nn.Linear(64, 8)
+def shared(input_shape, outputs): return nn.Sequential(BODY, nn.Linear(8, outputs))
+def frozen(input_shape, outputs): return nn.Sequential(BODY.requires_grad_(False), nn.Linear(8, outputs))
+""",
+    )
+    with pytest.raises(
+        InputError, match=r"model 'mine:shared' gives a network with the parameter 0\.weight of one that"
+    ):
+        train(make_run("digits", "co-prl-l", model="mine:shared", epochs=1))
+    for _ in range(2):
+        assert train(make_run("digits", "co-prl-l", model="mine:frozen", epochs=1)).last > 0

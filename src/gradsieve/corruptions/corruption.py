@@ -56,10 +56,15 @@ def serves(*tasks: Task) -> Callable[[Any], Corruption]:
                     raise InputError(unknown(f"option of {function.__name__}", name, known))
             # On the CPU, like the generator: the same seed corrupts the same rows on every device. And a copy: a
             # user's function may write into its argument, which must not change the clean targets.
-            clean = targets.cpu()
-            corrupted = as_corrupted(
-                function.__name__, function(inputs.cpu(), clean.clone(), rate, generator, **options), clean
-            )
+            clean, own = targets.cpu(), inputs.cpu()
+            version = own._version
+            answer = function(own, clean.clone(), rate, generator, **options)
+            if own._version != version:
+                raise InputError(
+                    f"corruption {function.__name__!r} changes the inputs in place, which the network would be trained "
+                    "on. It may only give other targets: let it work on inputs.clone()."
+                )
+            corrupted = as_corrupted(function.__name__, answer, clean)
             return Corrupted(*(tensor.to(targets.device) for tensor in corrupted))
 
         marked: Any = corruption

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from gradsieve.counts import KeptShare
 from gradsieve.errors import InputError
 from gradsieve.ranks import gather_rows, sum_over_ranks, world_size
-from gradsieve.scores.loss import LABEL_LOSSES, Criterion, as_scores, labelled, row_losses, that_count, unpack
+from gradsieve.scores.loss import LABEL_LOSSES, Criterion, as_scores, labels_that_count, row_losses, that_count, unpack
 from gradsieve.scores.loss_gradient import is_divergence, loss_gradient_norm, norm_of_rows, ranks_as_loss
 from gradsieve.scores.recall import take
 from gradsieve.selection import first_rows, keep_smallest, lexical_order, place_in_class, smallest_if_untied
@@ -230,8 +230,7 @@ def averaged(criterion: Criterion, losses: Tensor, targets: Tensor) -> Tensor:
     """The mean of a criterion's values over what has a label; a single value is already its own mean."""
     if losses.dim() == 0:
         return losses
-    function, options = unpack(criterion)
-    counted = labelled(function, targets, options)
+    counted = labels_that_count(criterion, targets)
     if counted is None:
         return losses.mean()
     is_in = that_count(losses, counted)  # what is not in may be NaN: the mean of nothing

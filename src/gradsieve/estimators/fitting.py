@@ -27,6 +27,7 @@ from gradsieve.estimators.learnt_rate import learnt_rate
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import batch_rows, canonical_order, visits
 from gradsieve.method import Method
+from gradsieve.models.build import require_new
 from gradsieve.scores.form import scoring_form
 from gradsieve.scores.recall import first_pass
 from gradsieve.selection import keep_smallest
@@ -137,7 +138,8 @@ def start(
 ) -> nn.Module:
     """A new network, from a random stream of its own, checked to give the right outputs for a row."""
     with drawn_from(plan.seed, number):
-        network = place(make_network(number), device, "fp32").float()  # like the rows, whatever a user's module is
+        network = require_new("module", make_network(number))
+        network = place(network, device, "fp32").float()  # like the rows, whatever a user's module is
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise InputError("module has no trainable parameter.")
     try:

@@ -15,7 +15,8 @@ import hashlib
 import io
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.registry import sources
 from gradsieve.tables.frame import as_names
 from gradsieve.tables.model_folder import Design, about
-from gradsieve.training.files import read_json, write_json, write_whole
+from gradsieve.training.files import read_json, take, write_json, write_whole
 from gradsieve.training.folder import require_same
 
 Space = Callable[[Any], Mapping[str, Any]]  # an Optuna trial -> fields of a Plan, and "hidden"
@@ -50,6 +51,8 @@ JUDGES = 0.2  # the share of rows that is held out to judge trials
 MOST_JUDGES = 5_000  # held-out rows at most, however large the file
 FINALISTS = 5  # trials with the best scores, among which the held-out rows vote
 STARTUP = 10  # random trials before Optuna's sampler starts to learn from them
+# What a sweep leaves if it is killed before its config.json is written. A folder with no more counts as empty.
+BARE = {"answers", "journal.log", "config.json.part"}
 
 
 def image_space(trial: Any) -> dict[str, Any]:
@@ -102,26 +105,27 @@ def sweep_file(
     content.update(repr(prepared.given.tolist()).encode())
     identity = {"target": prepared.targets.names, "data_sha256": content.hexdigest(), **fixed}
     codes = sources(method)
-    study = open_study(out, {**identity, "sources": codes} if codes else identity)
-    trained, judges = split(rows, seed)
-    while (done := len(ended(study))) < trials:
-        trial = ask(study, seed, done)
-        began = time.monotonic()
-        try:
-            settings = dict(space(trial))
-            answers = try_out(base, settings, prepared, trained, judges)
-        except GradsieveError as error:
-            if isinstance(error, InputError):
-                raise
-            study.tell(trial, state=states().PRUNED)  # it diverged: counts as a trial, without a score
-            note(f"trial {done + 1}/{trials} has diverged")
-            continue
-        save_answers(answer_path(out, trial.number), answers)
-        trial.set_user_attr("settings", settings)
-        score = noisy_mean(answers, judged(prepared, judges))
-        study.tell(trial, score)
-        note(f"trial {done + 1}/{trials}: {score:.4f} in {time.monotonic() - began:.1f} s, {settings}")
-    return finish(study, out, base, prepared, judges, str(data))
+    with taken(out, {**identity, "sources": codes} if codes else identity):
+        study = open_study(out / "journal.log")
+        trained, judges = split(rows, seed)
+        while (done := len(ended(study))) < trials:
+            trial = ask(study, seed, done)
+            began = time.monotonic()
+            try:
+                settings = drawn(space, trial)
+                answers = try_out(base, settings, prepared, trained, judges)
+            except GradsieveError as error:
+                if isinstance(error, InputError):
+                    raise
+                study.tell(trial, state=states().PRUNED)  # it diverged: counts as a trial, without a score
+                note(f"trial {done + 1}/{trials} has diverged")
+                continue
+            save_answers(answer_path(out, trial.number), answers)
+            trial.set_user_attr("settings", settings)
+            score = noisy_mean(answers, judged(prepared, judges))
+            study.tell(trial, score)
+            note(f"trial {done + 1}/{trials}: {score:.4f} in {time.monotonic() - began:.1f} s, {settings}")
+        return finish(study, out, base, prepared, judges, str(data))
 
 
 def ask(study: Any, seed: int, number: int) -> Any:
@@ -131,6 +135,17 @@ def ask(study: Any, seed: int, number: int) -> Any:
         seed=seeds.derive(seed, "trial", number) % 2**32, n_startup_trials=STARTUP
     )
     return study.ask()
+
+
+def drawn(space: Space, trial: Any) -> dict[str, Any]:
+    """The settings of a trial."""
+    try:
+        return dict(space(trial))
+    except (TypeError, ValueError) as error:  # no mapping, or other choices than in earlier trials
+        raise InputError(
+            f"The space gives no settings ({error}). It must return them by name, and offer the same choices as "
+            f"in earlier trials. {elsewhere('Correct it')}"
+        ) from error
 
 
 def split(rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -155,12 +170,14 @@ def apply(base: Plan, settings: Mapping[str, Any], prepared: Prepared) -> tuple[
     """The plan and the network of some settings."""
     changes, design = dict(settings), prepared.design()
     hidden = changes.pop("hidden", None)
-    if hidden is not None:
-        design = replace(design, options={**design.options, "hidden": list(hidden)})
     try:
+        if hidden is not None:
+            design = replace(design, options={**design.options, "hidden": list(hidden)})
         return replace(base, **changes), design
     except TypeError as error:
-        raise InputError(f"The space gives {', '.join(changes)}, but a fit has no such setting ({error}).") from error
+        raise InputError(
+            f"The space gives {dict(settings)}, but a fit has no such setting, or takes no such value ({error})."
+        ) from error
 
 
 def judged(prepared: Prepared, judges: NDArray) -> NDArray:
@@ -204,19 +221,33 @@ def save_winner(folder: Path, plan: Plan, design: Design, prepared: Prepared, re
     save_fit(folder, prepared, design, fitted, {**about(summary, plan), "sweep": dict(result)}, is_ours=True)
 
 
-def open_study(out: Path, settings: Mapping[str, Any]) -> Any:
-    """The sweep in a folder, or a new one. Trials that a killed process left running are marked as failed."""
-    optuna = library()
-    journal, config = out / "journal.log", out / "config.json"
+@contextmanager
+def taken(out: Path, settings: Mapping[str, Any]) -> Iterator[None]:
+    """The folder of a sweep, new or begun with the same settings, locked for this process while the block runs."""
+    library()  # nothing is made without it
+    make_folder(out, settings)
+    with take(out, out / "journal.log"):
+        make_folder(out, settings)  # another process may have written here since the first check
+        write_json(out / "config.json", dict(settings))
+        yield
+
+
+def make_folder(out: Path, settings: Mapping[str, Any]) -> None:
+    """Make the folder, unless it is there and not this sweep's."""
+    config = out / "config.json"
     try:
-        if out.exists() and not config.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise RunFolderError(f"{out} is there already and no sweep. {elsewhere()}")
         if config.exists():
             require_same(out, "sweep", read_json(config), settings)
+        elif out.exists() and not (out.is_dir() and {str(path.relative_to(out)) for path in out.rglob("*")} <= BARE):
+            raise RunFolderError(f"{out} is there already and no sweep. {elsewhere()}")
         (out / "answers").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{out} cannot be made or read ({error.strerror}). {elsewhere()}") from error
-    write_json(config, dict(settings))
+
+
+def open_study(journal: Path) -> Any:
+    """The study of a sweep, new or continued. Trials that a killed process left running are marked as failed."""
+    optuna = library()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     backend = optuna.storages.journal.JournalFileBackend(str(journal))
     storage = optuna.storages.JournalStorage(backend)

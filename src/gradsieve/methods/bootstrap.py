@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradsieve.data.dataset import Task
 from gradsieve.method import Method, OptionalShare, class_logits
-from gradsieve.scores.loss import row_losses
+from gradsieve.scores.loss import labels_that_count, row_losses
 
 
 @dataclass(frozen=True)
@@ -35,4 +35,16 @@ class Bootstrap(Method):
         opinion = logits.argmax(1) if self.form == "hard" else logits.float().softmax(1)
         trust = self.trust if self.trust is not None else {"hard": 0.8, "soft": 0.95}[self.form]
         given = row_losses(self.criterion, outputs, targets)
-        return trust * given + (1 - trust) * row_losses(self.criterion, outputs, opinion)
+        return trust * given + (1 - trust) * self.against(opinion, outputs, targets)
+
+    def against(self, opinion: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each row against the network's opinion, of those labels alone that count against the given."""
+        counted = labels_that_count(self.criterion, targets)
+        if counted is None:
+            return row_losses(self.criterion, outputs, opinion)
+        if self.form == "hard":
+            return row_losses(self.criterion, outputs, opinion.where(counted, targets))
+        places = [values.movedim(1, -1).flatten(0, -2) for values in (outputs, opinion)]  # (labels, C) each
+        losses = row_losses(self.criterion, *places).view_as(targets).where(counted, 0.0)
+        total, count = (values.unsqueeze(1).flatten(1).sum(1) for values in (losses, counted))  # of a row's labels
+        return total / count.clamp(min=1)

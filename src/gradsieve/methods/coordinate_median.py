@@ -44,6 +44,8 @@ class CoordinateMedian(Method):
 
 def middle(values: Tensor) -> Tensor:
     """The median over the first dimension, halfway between the middle two if their number is even."""
+    if values.is_complex():
+        return torch.view_as_complex(middle(torch.view_as_real(values)))
     if values.is_cpu and not is_traced(values):
         return torch.from_numpy(middle_by_sorting(values.numpy()))
     values = values.contiguous()  # torch's median of an expanded tensor is undefined

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gradsieve.data.dataset import Task
 from gradsieve.method import Look, Method, class_logits
+from gradsieve.scores.loss import labels_that_count
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Decouple(Method):
             return super().choose(looks, targets, drop_rate)
         outputs = [look.outputs for look in looks if look.outputs is not None]
         one, other = (class_logits("decouple", self.criterion, own).argmax(1) for own in outputs)
+        differs, counted = one != other, labels_that_count(self.criterion, targets)
+        if differs.dim() > 1:  # of a row's labels one is enough
+            differs = (differs if counted is None else differs & counted).flatten(1).any(1)
         # How many rows these are cannot be known beforehand. None: no gradient, and the optimizer skips the step.
-        disagreed = torch.nonzero(one != other).squeeze(1)
+        disagreed = torch.nonzero(differs).squeeze(1)
         return [disagreed, disagreed]

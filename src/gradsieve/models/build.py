@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any
+from weakref import WeakValueDictionary
 
 from torch import nn
 
@@ -41,4 +42,22 @@ def build(name: str, input_shape: Sequence[int], outputs: int, options: Mapping[
         raise InputError(f"{name} cannot be built with the options {dict(options)} ({reason}).") from error
     if not isinstance(network, nn.Module):
         raise InputError(f"model {name!r} gives {network!r}, but must return an nn.Module.")
+    return network
+
+
+_made: WeakValueDictionary[int, nn.Parameter] = WeakValueDictionary()  # trainable parameters by their id
+
+
+def require_new(what: str, network: nn.Module) -> nn.Module:
+    """A network, or an error if a trainable part of it belongs to one that was made before: whoever trains the one
+    would train the other, be it of the same run or of the next."""
+    own = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
+    for name, parameter in own.items():
+        if _made.get(id(parameter)) is parameter:
+            raise InputError(
+                f"{what} gives a network with the parameter {name} of one that it gave before: two networks, or two "
+                "runs, would train it together. Make it anew in every call, or copy it (copy.deepcopy); only what is "
+                "frozen may be shared."
+            )
+    _made.update({id(parameter): parameter for parameter in own.values()})
     return network

@@ -129,6 +129,12 @@ def ignored_by(function: Criterion, options: dict[str, Any]) -> int | None:
     return getattr(function, "ignore_index", None)
 
 
+def labels_that_count(criterion: Criterion, targets: Tensor) -> Tensor | None:
+    """Which elements of the targets a criterion does not leave out; None where it leaves out none."""
+    function, options = unpack(criterion)
+    return labelled(function, targets, options)
+
+
 def labelled(function: Criterion, targets: Tensor, options: dict[str, Any]) -> Tensor | None:
     """Which elements carry a class label, where a loss ignores one and targets are classes; None where all count."""
     ignored = None if targets.is_floating_point() else ignored_by(function, options)

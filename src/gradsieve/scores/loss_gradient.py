@@ -21,6 +21,7 @@ from gradsieve.scores.loss import (
     Criterion,
     check_rows,
     labelled,
+    labels_that_count,
     name_wrong_label,
     row_losses,
     unpack,
@@ -41,8 +42,7 @@ def loss_gradient_norm(criterion: Criterion, outputs: Tensor, targets: Tensor) -
     """
     criterion = of_logits(criterion)
     norms = norm_of_rows(loss_gradient(criterion, outputs, targets))
-    function, options = unpack(criterion)
-    counted = labelled(function, targets, options) if targets.dim() > 1 else None
+    counted = labels_that_count(criterion, targets) if targets.dim() > 1 else None
     return norms if counted is None else norms * counted.flatten(1).sum(1).to(norms.dtype).sqrt()
 
 

@@ -31,7 +31,13 @@ def wide(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
+def as_real(values: Tensor) -> Tensor:
+    """Complex numbers as two real ones each."""
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
 def sum_of_squares(share: Tensor) -> Tensor:  # (N, ...) -> (N,)
+    share = as_real(share)
     return (share.flatten(1) if share.dim() > 1 else share.unsqueeze(1)).square().sum(1)  # works without rows, too
 
 

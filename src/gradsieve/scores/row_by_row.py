@@ -6,7 +6,7 @@ cannot serve networks that mix rows: BatchNorm of one row is not that of the bat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,8 @@ from torch.func import functional_call, grad, vmap
 from gradsieve.ranks.batchnorm import batch_norms
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one loss per row
+# parameters, a row, its target -> its loss, and what it gave
+Run = Callable[[dict[str, Tensor], Tensor, Tensor], tuple[Tensor, tuple[Tensor, Tensor]]]
 
 
 class RowsApart(NamedTuple):
@@ -52,8 +54,19 @@ def rows_apart(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tenso
         gradients, (outputs, losses) = vmap(one_row, in_dims=(None, 0, 0), randomness="different")(
             trainable, inputs, targets
         )
-    except RuntimeError:  # torch's GRU and RNN, in-place writes, branches that depend on values
-        rows = [one_row(trainable, row, target) for row, target in zip(inputs, targets, strict=True)]
+    except RuntimeError:  # torch's GRU and RNN, in-place writes, branches on values, gradients in a forward pass
+        rows = [by_backward(run, trainable, row, target) for row, target in zip(inputs, targets, strict=True)]
         gradients = {name: torch.stack([row[0][name] for row in rows]) for name in trainable}
         outputs, losses = (torch.stack([row[1][i] for row in rows]) for i in range(2))
     return RowsApart(gradients, outputs.detach(), losses.detach())
+
+
+def by_backward(
+    run: Run, trainable: Mapping[str, Tensor], row: Tensor, target: Tensor
+) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
+    """One row by an ordinary backward pass, which can follow whatever a training loop can."""
+    values = {name: value.detach().requires_grad_() for name, value in trainable.items()}
+    with torch.enable_grad():
+        loss, found = run(values, row, target)
+    gradients = torch.autograd.grad(loss, [*values.values()], materialize_grads=True)
+    return dict(zip(values, gradients, strict=True)), tuple(each.detach() for each in found)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gradsieve.ranks import gather_rows
+from gradsieve.scores.outer_products import as_real
 from gradsieve.scores.row_gradients import RowPass
 
 
@@ -20,7 +21,7 @@ def gradient_gram(rows: RowPass) -> Tensor:
     (losses,) = gather_rows([rows.losses]).values
     own_lines = torch.zeros(len(rows.losses), len(losses), dtype=torch.float64, device=losses.device)
     for _, share in rows.by_parameter():
-        flat = share.flatten(1)  # (rows of this rank, size of the parameter)
+        flat = as_real(share).flatten(1)  # (rows of this rank, size of the parameter)
         own_lines += flat @ gather_rows([flat]).values[0].T
     (gram,) = gather_rows([own_lines]).values
     gram.diagonal().masked_fill_(losses.isnan(), torch.nan)  # the derivative of abs is 0 at NaN

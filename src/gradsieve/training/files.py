@@ -15,8 +15,27 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from gradsieve.arguments import again
+from gradsieve.arguments import again, elsewhere
 from gradsieve.errors import CheckpointError, RunFolderError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there, two processes in one folder are not noticed
+    fcntl = None
+
+
+def take(folder: Path, lock: Path) -> IO[str]:
+    """Make a folder this process's own as long as ``lock``, a file in it, stays open."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = open(lock, "a")  # noqa: SIM115
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunFolderError(f"{folder} is in use by another process. {elsewhere('Wait for it')}") from None
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be made or written to ({error.strerror}). {elsewhere()}") from error
+    return file
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:

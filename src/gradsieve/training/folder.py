@@ -25,14 +25,9 @@ from torch import Tensor
 from gradsieve.arguments import argument, elsewhere
 from gradsieve.errors import CheckpointError, InputError, RunFolderError
 from gradsieve.ranks.together import differences
-from gradsieve.training.files import finite, read_json, read_tensors, write_json, write_tensors, write_whole
+from gradsieve.training.files import finite, read_json, read_tensors, take, write_json, write_tensors, write_whole
 from gradsieve.training.run import Run
 from gradsieve.training.sources import changed_code
-
-try:
-    import fcntl
-except ImportError:  # Windows has no fcntl: two processes in one folder are not detected there
-    fcntl = None
 
 RESULT_KEYS = {"metric", "last", "last10_mean", "purity", "run", "weights_sha256", "ledger_sha256"}
 # What a run leaves if it is killed before its config.json is written. A folder with no more than this counts as empty.
@@ -61,17 +56,7 @@ class RunFolder:
 
     def create(self) -> None:
         """Make the folder and lock it: two processes must not write into one run."""
-        try:
-            (self.path / "state").mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / "state" / "lock", "w")  # noqa: SIM115  # held until release()
-            if fcntl is not None:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunFolderError(f"{self.path} is in use by another process. {elsewhere('Wait for it')}") from None
-        except OSError as error:
-            raise RunFolderError(
-                f"{self.path} cannot be made or written to ({error.strerror}). {elsewhere()}"
-            ) from error
+        self._lock = take(self.path, self.path / "state" / "lock")  # held until release()
         check_same(self.path, self.run)  # another process may have written here since open_folder() checked
         write_json(self.path / "config.json", self.run.to_json())
         for part in (self.path / "state").glob("*.part"):  # left by a process killed while saving

@@ -20,7 +20,7 @@ from gradsieve.data.validate import validate
 from gradsieve.errors import InputError
 from gradsieve.method import Method, Scores, make_method
 from gradsieve.methods import METHODS
-from gradsieve.models.build import build
+from gradsieve.models.build import build, require_new
 from gradsieve.schedule import linear_decay, plan
 from gradsieve.scores.form import Scoring, scoring_form
 from gradsieve.scores.loss import Criterion
@@ -63,6 +63,7 @@ class Setting:
         for number in range(self.method.networks):
             with drawn_from(self.run.seed, number):
                 network = build(self.run.model, shape, self.data.outputs, self.run.model_options)
+            require_new(f"model {self.run.model!r}", network)
             networks.append(place(network, self.device, self.run.precision))
         return networks
 

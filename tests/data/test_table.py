@@ -96,7 +96,7 @@ def test_the_way_out_is_one_that_whoever_called_has(tmp_path):
         ({"target": "price"}, r"Correct the row, or leave the column out( by (.*ignore.*kind.*))?\.$"),
         (
             {"target": "price", "task": "classification", "ignore": "kind"},
-            r"Choose another target(, or take it for an amount by (.*))?\.$",
+            r"Choose another target(, or treat it as real-valued by (.*))?\.$",
         ),
     ]
     for options, says in faults:

@@ -198,7 +198,7 @@ def classes(table: Table, columns: Sequence[int]) -> tuple[Tensor, tuple[str, ..
         by = by_option({"task": "regression"})
         raise InputError(
             f"{table.path}: column {table.header[columns[0]]} has {len(names)} different values in {len(cells)} "
-            f"rows, which is not a set of classes. Choose another target{by and f', or take it for a real number{by}'}."
+            f"rows, which is not a set of classes. Choose another target{by and f', or treat it as real-valued{by}'}."
         )
     number = {name: index for index, name in enumerate(names)}
     return torch.tensor([number[cell] for cell in cells]), tuple(names)

@@ -181,12 +181,14 @@ def test_bad_batches_are_refused():
 
 @pytest.mark.parametrize("method", ["prl-l", "prl-g", "sever", "ignormclip", "coordinate-median"])
 def test_replicas_compute_no_gradients_of_rows(method):
-    model, options = nn.DataParallel(network()), {"criterion": F.cross_entropy, "drop_rate": 0.3, "method": method}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, (inputs, targets) = nn.DataParallel(network().to(device)), (each.to(device) for each in batch())
+    options = {"criterion": F.cross_entropy, "drop_rate": 0.3, "method": method}
     if method == "prl-l":  # takes none
-        robust_step(model, *batch(), **options)
+        robust_step(model, inputs, targets, **options)
     else:
         with pytest.raises(InputError, match=f"{method} takes each row's gradient, .*Pass the network inside"):
-            robust_step(model, *batch(), **options)
+            robust_step(model, inputs, targets, **options)
         assert gradients(model) == [None] * 6
 
 

@@ -216,7 +216,7 @@ class Tiny(nn.Module):
         self.layer = nn.Linear(features, outputs)
 
     def forward(self, inputs):
-        return self.layer(inputs + torch.zeros(1, dtype=torch.float32))
+        return self.layer(inputs + torch.zeros(1, dtype=torch.float32, device=inputs.device))
 
 
 @pytest.mark.parametrize("method", ["prl-l", "co-prl-l"])

@@ -115,7 +115,9 @@ CASES = {
     "no such option of a method": Case({"method_options": {"scorring": "eval"}}, ["prl-l", "'scorring'", "'scoring'"]),
     "no such choice of an option": Case({"method_options": {"passes": "twice"}}, ["passes is 'twice'", "'reforward'"]),
     "crops of what is no image": Case({"augment": "crop-flip"}, ["augment is 'crop-flip'", "for images", "(64,)"]),
-    "captured on a CPU": Case({"engine": "captured"}, ["engine is 'captured'", "only CUDA has graphs"]),
+    "captured on a CPU": Case(
+        {"engine": "captured", "device": "cpu"}, ["engine is 'captured'", "only CUDA has graphs"]
+    ),
     "compiled decisions of the host": Case(
         {"method": "decouple", "compile": "on"}, ["compile is 'on'", "decouple decides on the host"]
     ),

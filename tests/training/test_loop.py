@@ -54,7 +54,8 @@ def test_the_trained_networks_can_be_had(kind, method, request, tmp_path):
             METRICS[data.task][1](predict(each, data.test.inputs, torch.device("cpu")), data.test.targets)
             for each in networks
         ]
-        assert np.mean(scores) == pytest.approx(result.last)
+        # On a GPU, convolutions are rounded to bf16.
+        assert np.mean(scores) == pytest.approx(result.last, rel=1e-2 if torch.cuda.is_available() else 1e-6)
         assert not any(each.training for each in networks)
     (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(RunFolderError, match="not finished"):

@@ -100,7 +100,7 @@ def make_optimizer(network: nn.Module, learning_rate: float) -> torch.optim.Opti
     parameters = list(network.parameters())
     if not parameters[0].is_cuda:
         return torch.optim.Adam(parameters, lr=learning_rate, betas=(0.9, 0.999), fused=True)
-    rate = torch.tensor(learning_rate, device=parameters[0].device)
+    rate = torch.tensor(learning_rate, dtype=torch.float32, device=parameters[0].device)  # Adam reads no other type
     return torch.optim.Adam(parameters, lr=rate, betas=(0.9, 0.999), fused=True, capturable=True)
 
 
@@ -108,7 +108,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
     """Set it in place where it is a tensor: a captured step reads that memory."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(learning_rate)
+            group["lr"].copy_(torch.tensor(learning_rate))  # fill_ refuses a number beyond the type's largest
         else:
             group["lr"] = learning_rate
 

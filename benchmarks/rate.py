@@ -241,7 +241,7 @@ def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     start, electors = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
     begun = cache(start)
     rivals = rivals_at(problem.plan, problem.inputs, problem.targets_at, problem.network)
-    pick = race(begun, electors, problem.targets_at(True), seed=cell.seed, rivals=rivals)
+    pick = race(begun, electors, problem.targets_at(True), seed=cell.seed, rivals=rivals, has_curve=True)
     firsts = [begun(rate, electors.parts[0]) for rate in RATES]
     for first in firsts:
         first.train(1.0)

@@ -132,6 +132,8 @@ def test_rivals_are_asked_where_much_is_dropped_or_little_is_met(random):
     assert not may_be_bent(met, 0, 0.2)
     assert may_be_bent(met, 0, 0.3)
     assert may_be_bent(missed, 0, 0.0)
+    roughly = last_vote_of({0.2: truth + 0.4 * random.normal(size=truth.shape)}, given)
+    assert [may_be_bent(roughly, 0, wrong) for wrong in (0.1, 0.2)] == [False, True]
 
 
 def test_rivals_are_asked_where_none_is_dropped_though_rows_lie_far_closer_to_one_that_drops_some(random):

@@ -13,6 +13,7 @@ SAMPLE = 45  # rows that take part, divided by the square root of all rows: all 
 SAMPLE_ALONE = 40  # the same if a candidate is a single network: the race should cost about as much as one run
 VOTERS = 0.2  # the share of these rows that no candidate is trained on
 MOST_VOTERS = 5_000
+LESSER = 0.25  # the share of these rows for a network that shows how residuals fall with the number of rows
 MOST_PARTS = 5  # networks in a candidate, each trained on other rows and with voters of its own
 PARTED_ROWS = 10_000  # the number of networks is at most this divided by the rows: one from 5,001 rows on
 
@@ -27,6 +28,11 @@ class Part(NamedTuple):
     def widened(self) -> Part:
         """The same voters, with all other rows to train on."""
         return Part(torch.cat([self.trained, self.spare]), self.voters, self.spare[:0])
+
+    def lessened(self) -> Part:
+        """The same voters, with fewer rows to train on."""
+        rows = max(1, part(LESSER, len(self.trained)))
+        return Part(self.trained[:rows], self.voters, torch.cat([self.trained[rows:], self.spare]))
 
 
 class Electorate(NamedTuple):

@@ -109,7 +109,7 @@ def normal_quarter(outputs: int) -> float:
     return (1 - skew + QUARTER * skew**0.5) ** 1.5
 
 
-def suspect_share(is_suspect: NDArray, trust: Array, weights: Array) -> float:
+def suspect_share(found: NDArray, trust: Array, weights: Array) -> float:
     """The share of suspects, each row weighted by ``trust`` and ``weights``."""
     total = float(trust @ weights)
-    return float((is_suspect * trust) @ weights) / total if total > 0 else 0.0
+    return min(1.0, float((found * trust) @ weights) / total) if total > 0 else 0.0

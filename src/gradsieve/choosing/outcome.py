@@ -17,20 +17,19 @@ MANY = 0.2  # the share of wrong targets that is reason to drop after a tied vot
 INTERVAL = (5, 95)  # percentiles of the estimates from resampled rows
 
 
-def answers_to_count_by(last: Vote, best: int) -> Array:
-    """The predictions in the last vote by which wrong targets are counted: the winner's, unless others are better.
+def candidate_to_count_by(last: Vote, best: int) -> int:
+    """The number of the candidate in the last vote by which wrong targets are counted: the winner, or a better one.
 
     Classes: a winner that drops no rows has memorized wrong labels and contradicts right ones; then the candidate that
     contradicts the fewest labels. Real-valued targets: a larger rate, if honest rows lie nearer to its predictions. If
     nearly half of the targets are wrong, the vote tends to the smaller of two rates, which wrong rows still bend.
     """
-    given, drops = last.given, last.names[best] > 0
-    winner = last.answers[best : best + 1]
+    answers, given, drops = last.answers, last.given, last.names[best] > 0
     if given.ndim == 1:
-        compared = winner if drops else last.answers
-        return min(compared, key=lambda each: suspect_share(*suspects(each, given), last.weights))
-    compared = last.answers[best:] if drops and not is_close(last.answers[best], given) else winner
-    return min(compared, key=lambda each: honest_error(each, given))
+        compared = [best] if drops else range(len(answers))
+        return min(compared, key=lambda each: suspect_share(*suspects(answers[each], given), last.weights))
+    compared = range(best, len(answers)) if drops and not is_close(answers[best], given) else [best]
+    return min(compared, key=lambda each: honest_error(answers[each], given))
 
 
 def is_close(answers: Array, given: NDArray) -> bool:
@@ -71,11 +70,17 @@ def rate_by_census(last: Vote, estimate: float, largest: float) -> float:
     return max(winner, min(round(estimate, 2), largest))
 
 
-def estimate_and_interval(found: tuple[NDArray, Array], weight: Array, seed: int) -> tuple[float, tuple[float, float]]:
-    """The share of suspects, which are ``found`` as by `suspects`, and its range when the rows are resampled."""
-    drawn = [suspect_share(*found, weight * copies) for copies in resamples(len(weight), seed)]
+def estimate_and_interval(
+    found: NDArray, weight: Array, seed: int, trust: Array | None = None
+) -> tuple[float, tuple[float, float]]:
+    """The share of the rows that are ``found`` wrong, (N,), and its range when the rows are resampled.
+
+    ``found`` is whether each row looks wrong, or how many wrong rows it stands for.
+    """
+    trust = np.ones(len(found)) if trust is None else trust
+    drawn = [suspect_share(found, trust, weight * copies) for copies in resamples(len(weight), seed)]
     lower, upper = np.percentile(drawn, INTERVAL)
-    return suspect_share(*found, weight), (float(lower), float(upper))
+    return suspect_share(found, trust, weight), (float(lower), float(upper))
 
 
 def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0, is_divided: bool = False) -> str:

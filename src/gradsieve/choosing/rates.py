@@ -25,10 +25,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.choosing import RATES
 from gradsieve.choosing.ballot import Vote, hold_vote, last_vote
-from gradsieve.choosing.electorate import Electorate, Part
+from gradsieve.choosing.electorate import LESSER, Electorate, Part
 from gradsieve.choosing.estimate import suspects, tolerance
+from gradsieve.choosing.finer import counts, finer, is_worth_it
 from gradsieve.choosing.judge import agree
-from gradsieve.choosing.outcome import answers_to_count_by, doubt, estimate_and_interval, rate_by_census, rate_by_race
+from gradsieve.choosing.outcome import candidate_to_count_by, doubt, estimate_and_interval, rate_by_census, rate_by_race
 from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
 from gradsieve.choosing.reading import Array, read_rows
 from gradsieve.choosing.rivals import Division, divide, has_learned_enough, may_be_bent
@@ -74,12 +75,14 @@ def race(
     weights: NDArray | None = None,
     seed: int = 0,
     rivals: Callable[[Part], NDArray] | None = None,
+    has_curve: bool = False,
 ) -> RatePick:
     """Choose a rate by a race; ``start(rate, part)`` makes the candidate's network for one part of the electorate.
 
     ``targets`` and ``weights`` are those of all rows. Small sets, which have several parts, are raced thoroughly; for
     the classes of larger ones a census is taken. ``rivals(part)`` returns what two networks that compete for the part's
-    rows predict for its voters, (2, N, q), the majority's first.
+    rows predict for its voters, (2, N, q), the majority's first. ``has_curve``: ``start`` can make networks for far fewer
+    rows as well, from which real-valued targets have a learning curve.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
@@ -95,6 +98,8 @@ def race(
         rehearsal=(lambda rate: start(rate, electorate.whole)) if is_small else None,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
         rivals=None if rivals is None else lambda: np.concatenate([rivals(part) for part in parts], axis=1),
+        lesser=(lambda rate: Together([start(rate, part.lessened()) for part in parts])) if has_curve else None,
+        seen=len(parts[0].trained) / len(targets),
     )
 
 
@@ -110,6 +115,8 @@ def pick_rate(
     rehearsal: Callable[[float], Candidate] | None = None,
     census: Callable[[], Candidate] | None = None,
     rivals: Callable[[], NDArray] | None = None,
+    lesser: Callable[[float], Candidate] | None = None,
+    seen: float = 1.0,
 ) -> RatePick:
     """Race candidates at ascending ``rates``, the first of them 0, and let the voting rows' ``targets`` choose.
 
@@ -118,6 +125,8 @@ def pick_rate(
     real-valued targets, ``rehearsal`` starts the fit to all rows at a rate, and ``rivals`` returns the predictions of
     two rival networks, (2, N, q), the majority's first; it is called if too many targets may be wrong for the
     candidates to count them. If the rehearsal or the majority's rival contradicts the winner, nothing is dropped.
+    ``lesser`` starts a candidate on a quarter of its rows, and ``seen`` is the share of all rows that the others learn
+    from: if there are no rivals, a learning curve tells which mistakes the candidates are too coarse to see.
     """
     votes = hold_race(start, targets, weights, rates, is_thorough)
     last = votes[-1]
@@ -126,13 +135,17 @@ def pick_rate(
     if len(last.names) > 1:
         choice = choose(last.judged, last.given, names=last.names, weights=weights, seed=seed)
     census_answers = hold_census(census, last, best) if census is not None and is_classes else None
-    answers = answers_to_count_by(last, best) if census_answers is None else census_answers
-    estimate, interval = estimate_and_interval(suspects(answers, last.given), last.weights, seed)
+    counting = candidate_to_count_by(last, best)
+    is_suspect, trust = suspects(last.answers[counting] if census_answers is None else census_answers, last.given)
+    estimate, interval = estimate_and_interval(is_suspect, last.weights, seed, trust)
     rate = rate_by_race(votes, estimate) if census_answers is None else rate_by_census(last, estimate, max(rates))
-    divided = None if rivals is None else ask_rivals(rivals, targets, last, best, max(winner, estimate))
-    if divided is not None:
-        alike = np.ones(len(divided.is_suspect))
-        estimate, interval = estimate_and_interval((divided.is_suspect, alike), last.weights, seed)
+    wrong = max(winner, estimate)
+    divided = None if rivals is None else ask_rivals(rivals, targets, last, best, wrong)
+    found = None if divided is None else divided.is_suspect
+    if found is None and lesser is not None:
+        found = count_by_curve(lesser, targets, last, counting, (1 - wrong) * seen)
+    if found is not None:
+        estimate, interval = estimate_and_interval(found, last.weights, seed)
     refuted = 0.0
     if rate > rates[0] and not is_classes:
         rehearsed = rehearsal and rehearsal(rate)
@@ -250,6 +263,22 @@ def ask_rivals(
     if not has_learned_enough(answers[0], last.answers[best], last.given):
         return None
     return divide(answers, last.given, last.weights)
+
+
+def count_by_curve(
+    lesser: Callable[[float], Candidate], targets: ArrayLike, last: Vote, number: int, right: float
+) -> Array | None:
+    """How many wrong rows each row stands for by a candidate's predictions and its learning curve; None without one.
+
+    ``right``: the number of right rows that it learned from, as a share of all rows.
+    """
+    if last.given.ndim == 1 or not is_worth_it(last.answers[number], last.given, last.weights, right):
+        return None
+    answer = answer_at(1.0, lesser(last.names[number]))
+    if isinstance(answer, GradsieveError):
+        return None
+    answers = last.answers[number], read_rows(answer[None], targets)[0][0]
+    return counts(answers[0], last.given, finer(*answers, last.given, LESSER, right))
 
 
 def is_contradicted(

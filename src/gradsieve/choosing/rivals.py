@@ -19,7 +19,8 @@ from gradsieve.choosing.reading import Array, read_rows
 
 # When rivals are trained: wrong rows may have bent the winner.
 NEAR_HALF = 0.3  # the share of rows that is dropped or seems wrong, at least,
-COARSE = 0.3  # or the winner's median residual, in interquartile ranges, at least
+COARSE = 0.3  # or the winner's median residual, in interquartile ranges, at least,
+MANY, ROUGH = 0.2, 0.2  # or both of them, at least
 # When the two networks count as rivals.
 CLOSE = 0.45  # the second one's error at most, in interquartile ranges: above, it has no rule, only the rows left over
 LEAST_PART = 0.1  # the second one's share of the rows, at least
@@ -88,9 +89,10 @@ def may_be_bent(last: Vote, best: int, wrong: float) -> bool:
     vote. Then the rows lie far closer to a candidate that drops some.
     """
     residuals = median_residuals(last.answers, last.given, last.weights)
-    coarse = COARSE * last.given.shape[1] ** 0.5
+    residual = residuals[best] / last.given.shape[1] ** 0.5
     is_between = last.names[best] == 0 and residuals.min() < CLOSER * residuals[best]
-    return wrong >= NEAR_HALF or bool(residuals[best] > coarse or is_between)
+    is_rough = residual > COARSE or (wrong >= MANY and residual > ROUGH)
+    return wrong >= NEAR_HALF or bool(is_rough or is_between)
 
 
 class Division(NamedTuple):

@@ -38,7 +38,7 @@ def choose_rate(
         return no_pick()
     start, electors = line_up(plan, inputs, targets_at, make_network, weights)
     rivals = rivals_at(plan, inputs, targets_at, make_network, weights)
-    return race(start, electors, targets_at(True), weights=weights, seed=plan.seed, rivals=rivals)
+    return race(start, electors, targets_at(True), weights=weights, seed=plan.seed, rivals=rivals, has_curve=True)
 
 
 def line_up(

@@ -28,7 +28,6 @@ from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import batch_rows, canonical_order, visits
 from gradsieve.method import Method
 from gradsieve.models.build import require_new
-from gradsieve.scores.form import scoring_form
 from gradsieve.scores.recall import first_pass
 from gradsieve.selection import keep_smallest
 from gradsieve.training.epoch_rows import choose_rows
@@ -37,6 +36,7 @@ from gradsieve.training.ledger import Ledger
 from gradsieve.training.repeatable import drawn_from, one_at_a_time, reproducible
 from gradsieve.training.setting import choose_device, make_optimizer, place, set_learning_rate
 from gradsieve.training.tally import Tally, forsaken
+from gradsieve.training.trial import require_outputs
 from gradsieve.training.update import update
 
 ONE_PASS = 128  # batches with fewer rows: dropped rows cost less in the training pass than a second pass does
@@ -140,21 +140,9 @@ def start(
     with drawn_from(plan.seed, number):
         network = require_new("module", make_network(number))
         network = place(network, device, "fp32").float()  # like the rows, whatever a user's module is
-    if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise InputError("module has no trainable parameter.")
-    try:
-        with one_at_a_time, torch.random.fork_rng(devices=[]), torch.no_grad(), scoring_form(network, "eval"):
-            answer = network(as_float(inputs[:1].to(device)))
-    except (RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        shape = (1, *inputs.shape[1:])
-        raise InputError(f"module cannot read one row, a tensor of shape {shape} ({reason}).") from error
-    shape = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-    if shape != (1, plan.outputs):
-        wanted = (
-            f"a tensor of (1, {plan.outputs}): one number per {'class' if plan.task == 'classification' else 'target'}"
-        )
-        raise InputError(f"module answers one row with {shape}, but {plan.task} needs {wanted}.")
+    row = inputs[:1].to(device)
+    with one_at_a_time:
+        require_outputs(network, row, plan.task, plan.outputs, name="module", row_name="one row")
     return network.train()
 
 

@@ -29,32 +29,28 @@ from gradsieve.training.progress import Progress
 from gradsieve.training.rank_books import judges, merge, of_all_ranks, summed
 from gradsieve.training.rank_start import ranks_of
 from gradsieve.training.repeatable import one_at_a_time
-from gradsieve.training.setting import (
-    Setting,
-    fingerprint,
-    make_optimizer,
-    real_precision,
-    require_outputs,
-    require_statistics,
-    set_learning_rate,
-)
+from gradsieve.training.setting import Setting, fingerprint, make_optimizer, real_precision, set_learning_rate
 from gradsieve.training.shared_folder import SharedFolder
 from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
+from gradsieve.training.trial import require_outputs, require_statistics
 
 PATIENCE = 3  # epochs in a row with a forsaken class before a warning: early in a run it often comes back
 
 
 def ready_networks(setting: Setting) -> list[nn.Module]:
     """The networks, after checks that each can be trained."""
-    networks = setting.make_networks()
+    run, data, networks = setting.run, setting.data, setting.make_networks()
+    row = data.train.inputs[:1].to(setting.device)
     for network in networks:
         with ranks.alone():  # trial passes of one row: nothing for ranks to share
-            require_outputs(setting, network)
+            require_outputs(
+                network, row, data.task, data.outputs, name=f"model {run.model!r}", row_name=f"one row of {run.data}"
+            )
             require_statistics(setting, network)
         if ranks.world_size() > 1:
-            ranks.norm_over_ranks(network, setting.run.batchnorm)
-        setting.method.require(network, min(setting.run.batch_size, len(setting.data.train)), setting.device)
+            ranks.norm_over_ranks(network, run.batchnorm)
+        setting.method.require(network, min(run.batch_size, len(data.train)), setting.device)
     return networks
 
 

@@ -11,9 +11,9 @@ from torch import nn
 
 from gradsieve.arguments import argument
 from gradsieve.errors import InputError
-from gradsieve.estimators.fitting import Trainer
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import batch_rows
+from gradsieve.estimators.trainer import Trainer
 from gradsieve.streams.feed import BlockFeed, Place
 from gradsieve.training.feed import Batch
 from gradsieve.training.folder import RunFolder

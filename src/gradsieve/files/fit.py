@@ -34,7 +34,7 @@ from gradsieve.streams.encoder import BadRows
 from gradsieve.streams.fit import fit_stream
 from gradsieve.tables.cells import csv_lines, to_csv
 from gradsieve.tables.frame import Frame, as_names
-from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, save_model
+from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, returned, save_model
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shard_frames import frames
 from gradsieve.tables.shards import is_shards, open_shards
@@ -112,7 +112,7 @@ def fit_file(
     if pick is not None:
         summary["pick"] = pick.to_json()
     save_fit(out, prepared, prepared.design(), fitted, about(summary, plan))
-    return {**summary, "method": method, "drop_rate": plan.used_rate, "seed": seed, "out": str(out)}
+    return returned(summary, plan, out)
 
 
 def check_alone() -> None:

@@ -156,7 +156,6 @@ def finish(
     usable = int((~scores.isnan()).sum())
     kept = torch.zeros(len(scores), dtype=torch.bool)
     kept[keep_first(scores, keep_count(plan.used_rate, usable))] = True
-    trainer.elapsed()
     last = trainer.state.history[-1]
     summary = {
         "data": str(feed.shards.path),
@@ -166,7 +165,7 @@ def finish(
         "inputs": len(encoder.encoding.columns),
         "dropped": usable - int(kept.sum()),
         "loss": last["loss"],
-        "seconds": trainer.state.seconds,
+        "seconds": trainer.state.elapsed(),
         "streamed": True,
         "bad_rows": last.get("bad_rows", 0),
         "waited": feed.waited,

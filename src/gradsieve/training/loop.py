@@ -66,7 +66,7 @@ def train(
         ):
             if ranks.world_size() > 1:
                 progress.note(shares_in_words(setting, state))
-            began, picked = time.monotonic(), {}
+            picked, state.clock = {}, time.monotonic()  # choosing a rate is work of the run, too
             if is_auto:
                 pick = settle_rate(setting, folder.path if folder is not None else None, progress.note)
                 setting, picked = at_rate(setting, pick.rate), {"pick": pick.to_json()}
@@ -77,7 +77,6 @@ def train(
                 state.restore(of_this_rank(tensors, stream), meta)
             probe = Probe.of(setting) if bounds else None
             trainer = Trainer(setting, state, folder, progress, probe, save_every)
-            trainer.clock = began  # the time to choose a rate counts as time of the run
             trainer.train()
         return finish(replace(setting, run=run), state, folder, {**trainer.manner(), **picked})
     finally:

@@ -100,7 +100,7 @@ class Trainer:
             progress.note(f"steps run one by one: {obstacle}")
         self.test_inputs = setting.data.test.inputs
         self.test_targets = setting.data.test.targets.to(setting.device)
-        self.clock = self.saved_at = self.begun_at = time.monotonic()
+        self.saved_at = self.begun_at = time.monotonic()
         self.waited_for_device = 0.0  # seconds, at the ends of epochs
         self.agree = Agreement(save_every)
         self.order = torch.arange(0)  # the order of this epoch's rows
@@ -192,7 +192,7 @@ class Trainer:
         forsaken = tally.forsaken() if self.method.drops_rows else ""
         if forsaken:
             record["forsaken"] = True
-        record["seconds"] = self.elapsed()
+        record["seconds"] = state.elapsed()
         state.history.append(record)
         state.tally.clear()
         state.epoch, state.step = state.epoch + 1, 0
@@ -217,13 +217,6 @@ class Trainer:
         # If the host hardly ever waits for the device, the device waits for the host.
         return "launch" if self.setting.device.type == "cuda" and self.waited_for_device < whole / 20 else "compute"
 
-    def elapsed(self) -> float:
-        """Seconds of work on this run, including those before a resume."""
-        now = time.monotonic()
-        self.state.seconds += now - self.clock
-        self.clock = now
-        return self.state.seconds
-
     def merge_ledger(self) -> None:
         """Bring the ledgers of all ranks up to date with what the others entered since the last merge."""
         size, steps = min(self.run.batch_size, len(self.order)), range(self.merged, self.state.step)
@@ -234,7 +227,7 @@ class Trainer:
     def save(self) -> None:
         """Save the state, unless the folder has it already."""
         if self.folder is not None and not self.state.is_kept:
-            self.elapsed()
+            self.state.elapsed()
             self.merge_ledger()
             self.folder.save_state(of_all_ranks(self.state.tensors()), self.state.meta())
             self.state.keep()

@@ -55,7 +55,7 @@ def make_set(folder: Path, rows: int, suffix: str = "parquet", group: int = GROU
 
 def fit_once(data: Path, out: Path, stream: bool) -> None:
     """In a process of its own: fit, and print what it took, in all and for the epoch alone."""
-    from gradsieve.estimators.fitting import Trainer
+    from gradsieve.estimators.trainer import Trainer
     from gradsieve.files.fit import fit_file
 
     train_epoch, epoch_seconds = Trainer.train_epoch, []

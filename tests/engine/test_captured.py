@@ -10,10 +10,12 @@ from gradsieve.training.engines import CapturedEngine, PlainEngine
 from gradsieve.training.feed import Feed, epoch_order
 from gradsieve.training.folder import RunFolder
 from gradsieve.training.interrupt import Interrupted
-from gradsieve.training.loop import Trainer, reproducible, start, train
+from gradsieve.training.loop import train
 from gradsieve.training.progress import Progress
+from gradsieve.training.repeatable import reproducible
 from gradsieve.training.run import make_run
 from gradsieve.training.setting import prepare
+from gradsieve.training.trainer import Trainer, start
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 

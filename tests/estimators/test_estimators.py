@@ -18,10 +18,11 @@ from torch import nn
 from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.data import Rows
 from gradsieve.errors import GradsieveError, InputError
-from gradsieve.estimators import fitting
-from gradsieve.estimators.fitting import make_trainer, trimmed_mean
+from gradsieve.estimators import trainer
+from gradsieve.estimators.fitting import make_trainer
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import is_copies
+from gradsieve.estimators.trainer import trimmed_mean
 from gradsieve.models.mlp import mlp
 
 quick = {"hidden": (32,), "epochs": 15, "learning_rate": 5e-3, "random_state": 0}
@@ -463,7 +464,7 @@ def test_held_out_rows_are_trimmed_at_the_rate_that_was_learnt(monkeypatch):
         rates.append(rate)
         return trimmed_mean(losses, rate, weights)
 
-    monkeypatch.setattr(fitting, "trimmed_mean", noted)
+    monkeypatch.setattr(trainer, "trimmed_mean", noted)
     X, given, _, _ = wrong_line(rows=500, share=0.05)
     options = {"early_stopping": True, "epochs": 20, "n_iter_no_change": 20, "random_state": 0}
     model = RobustRegressor(drop_rate="learn", **options).fit(X, given)

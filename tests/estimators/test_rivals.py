@@ -8,9 +8,9 @@ from gradsieve import RobustRegressor
 from gradsieve.choosing.electorate import Part
 from gradsieve.data import Rows
 from gradsieve.errors import GradsieveError, InputError
-from gradsieve.estimators.fitting import Trainer
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rivals import divided, fit_rivals, rival_schedule
+from gradsieve.estimators.trainer import Trainer
 from gradsieve.models.mlp import mlp
 
 

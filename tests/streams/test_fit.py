@@ -69,6 +69,12 @@ def test_a_fit_does_not_go_on_under_other_code(shards, tmp_path, write_module):
         fit(shards, tmp_path / "out", method="mine:Mine", epochs=1, resume=True)
 
 
+def test_a_finished_fit_of_a_method_that_drops_no_rows_returns_what_it_returned_before(shards, tmp_path):
+    summary = fit(shards, tmp_path / "out", method="standard", epochs=1)
+    assert summary["drop_rate"] == 0
+    assert fit(shards, tmp_path / "out", method="standard", epochs=1, resume=True) == summary
+
+
 def test_a_stream_is_fitted_as_well_as_a_table_in_memory(shards, streamed, tmp_path):
     out, summary = streamed
     fit(shards, tmp_path / "memory", stream=False)

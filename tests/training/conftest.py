@@ -15,10 +15,11 @@ import torch
 
 from gradsieve.training.folder import RunFolder
 from gradsieve.training.interrupt import Interrupted
-from gradsieve.training.loop import Trainer, reproducible, start
 from gradsieve.training.progress import Progress
+from gradsieve.training.repeatable import reproducible
 from gradsieve.training.run import Run, make_run
 from gradsieve.training.setting import prepare
+from gradsieve.training.trainer import Trainer, start
 
 # Forks a process per command, so that torch is imported once. A child is not reaped before its end is asked
 # for: until then its number cannot become another process's, and a signal to it is safe.

@@ -14,7 +14,7 @@ from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.errors import CheckpointError, InputError
 from gradsieve.training import auto_rate
 from gradsieve.training.folder import read_folder
-from gradsieve.training.loop import candidate, train
+from gradsieve.training.loop import train
 from gradsieve.training.run import Run, make_run
 from gradsieve.training.setting import prepare
 
@@ -161,7 +161,7 @@ def test_candidates_have_no_test_rows_and_other_random_numbers_when_they_go_on(a
 
     monkeypatch.setattr(auto_rate, "reproducible", noted)
     monkeypatch.setattr(auto_rate, "race", race)
-    auto_rate.choose_rate(setting, candidate)
+    auto_rate.choose_rate(setting)
     assert streams == [seeds.derive(setting.run.seed, "candidate", epoch) for epoch in (1, 3)]
 
 

@@ -301,7 +301,7 @@ def test_a_class_that_there_is_not(write_module):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("narrow", r"'mine:narrow' cannot read a tensor of shape \(1, 64\), which one row of digits is"),
+        ("narrow", r"'mine:narrow' cannot read one row of digits, a tensor of shape \(1, 64\) "),
         ("none", "gives None"),
     ],
 )

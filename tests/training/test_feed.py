@@ -10,10 +10,11 @@ from gradsieve.data.dataset import Rows
 from gradsieve.engine.captured import WARM_STEPS
 from gradsieve.training.engines import CapturedEngine
 from gradsieve.training.feed import BORDER, Feed, as_float, crop_and_flip, draw, epoch_order
-from gradsieve.training.loop import Trainer, reproducible, start
 from gradsieve.training.progress import Progress
+from gradsieve.training.repeatable import reproducible
 from gradsieve.training.run import make_run
 from gradsieve.training.setting import prepare
+from gradsieve.training.trainer import Trainer, start
 
 CPU = torch.device("cpu")
 

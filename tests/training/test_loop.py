@@ -19,11 +19,13 @@ from gradsieve.metrics import METRICS
 from gradsieve.training.evaluate import predict
 from gradsieve.training.feed import epoch_order
 from gradsieve.training.folder import read_folder
-from gradsieve.training.loop import Trainer, reproducible, start, train
+from gradsieve.training.loop import train
 from gradsieve.training.progress import Progress
+from gradsieve.training.repeatable import reproducible
 from gradsieve.training.result import load_result
 from gradsieve.training.run import make_run
 from gradsieve.training.setting import prepare
+from gradsieve.training.trainer import Trainer, start
 
 
 def same(one, other):

@@ -9,12 +9,13 @@ import pytest
 
 from gradsieve.data.table import read_csv, split
 from gradsieve.errors import CheckpointError
-from gradsieve.training import loop
+from gradsieve.training import trainer
 from gradsieve.training.folder import open_folder, read_folder
 from gradsieve.training.interrupt import Interrupted
-from gradsieve.training.loop import start, train
+from gradsieve.training.loop import train
 from gradsieve.training.run import make_run
 from gradsieve.training.setting import prepare
+from gradsieve.training.trainer import start
 
 COMMON = ["train", "--epochs", "4", "--ramp", "2", "--json"]
 DIGITS = [
@@ -226,7 +227,7 @@ def test_a_state_from_before_it_knew_the_test_rows_goes_on(digits, stop_at, tmp_
 
 def test_ctrl_c_in_the_last_test_is_no_end_of_it(digits, monkeypatch, tmp_path):
     """Whoever trains many runs would go on with the next one."""
-    run, real = digits(epochs=2), loop.test_metric
+    run, real = digits(epochs=2), trainer.test_metric
     tests = []
 
     def interrupted(*args):
@@ -235,7 +236,7 @@ def test_ctrl_c_in_the_last_test_is_no_end_of_it(digits, monkeypatch, tmp_path):
             signal.raise_signal(signal.SIGINT)
         return real(*args)
 
-    monkeypatch.setattr(loop, "test_metric", interrupted)
+    monkeypatch.setattr(trainer, "test_metric", interrupted)
     with pytest.raises(Interrupted, match="stopped after epoch 2"):
         train(run, tmp_path / "run")
     train(run, tmp_path / "run", resume=True)

@@ -5,9 +5,10 @@ import warnings
 import pytest
 import torch
 
-from gradsieve.training.loop import is_time_to_warn, train
+from gradsieve.training.loop import train
 from gradsieve.training.run import make_run
 from gradsieve.training.tally import Tally
+from gradsieve.training.trainer import is_time_to_warn
 
 
 def counted(seen, kept):

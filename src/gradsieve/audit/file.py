@@ -16,10 +16,9 @@ from gradsieve.audit.result import Audit
 from gradsieve.data import Task
 from gradsieve.errors import InputError
 from gradsieve.estimators.answers import mean_outputs
-from gradsieve.estimators.fitting import fit_networks
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.plan import DROP_RATE
-from gradsieve.files.fit import plan_fit
+from gradsieve.files.fit import fit_prepared
 from gradsieve.files.prepare import Prepared, prepare
 from gradsieve.methods import DEFAULT_METHOD
 from gradsieve.tables.frame import as_names
@@ -59,13 +58,10 @@ def audit_file(
     learns = drop_rate == LEARN
     options = {"method": method, "method_options": dict(method_options or {}), "learns_rate": learns}
     options |= {"epochs": epochs, "seed": seed, "device": device}
-    plan, _, make_network = plan_fit(prepared, DROP_RATE if learns else drop_rate, note, **options)
-    learnt = prepared.targets
-    scaled = prepared.scaled(plan.used_rate > 0)
-    fitted = fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
+    plan, _, fitted = fit_prepared(prepared, DROP_RATE if learns else drop_rate, note, tell, **options)
+    learnt, is_classes = prepared.targets, plan.task == "classification"
     outputs = mean_outputs(fitted.networks, prepared.inputs, plan.task, plan.device)
-    is_classes = plan.task == "classification"
-    given = scaled if is_classes else prepared.given.astype(np.float64)
+    given = prepared.scaled(drops=True) if is_classes else prepared.given.astype(np.float64)
     answers = read_outputs(plan.task, given, outputs if is_classes else learnt.scale.invert(outputs))
     return judge(
         learnt.task,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -131,13 +131,12 @@ def run_cells(
     tasks = [Task(cell.run, cell_path(out, cell), place, flags()) for cell, place in zip(todo, places, strict=True)]
     failures: list[tuple[Cell, str]] = []
 
+    def started(number: int) -> None:
+        watch.started(todo[number])
+
     def ended(number: int, outcome: Outcome) -> None:
         cell = todo[number]
-        if outcome.kind == "stopped":
-            raise Interrupted(f"{cell.label} {outcome.text}")
-        if outcome.kind in ("error", "crash"):
-            kept = "Finished runs are kept: once this is mended, try again, and it goes on."
-            raise GradsieveError(f"{cell.label}: {outcome.text} {kept}")
+        stop_unless_over(cell, outcome)
         if outcome.kind == "diverged":
             failures.append((cell, outcome.text))
         if mirror is not None:
@@ -150,19 +149,36 @@ def run_cells(
             )
         watch.finished(cell, result, outcome.text)
 
-    def started(number: int) -> None:
-        watch.started(todo[number])
+    if tasks:
+        run_tasks(tasks, jobs, cluster, started, ended)
+    return failures
 
+
+def run_tasks(
+    tasks: Sequence[Task],
+    jobs: int | None,
+    cluster: Cluster | None,
+    started: Callable[[int], None],
+    ended: Callable[[int, Outcome], None],
+) -> None:
+    """Train tasks, told by number when they start and end: on a cluster, one by one, or several at a time."""
     if cluster is not None:
-        if tasks:
-            run_on_ray(tasks, cluster, jobs, started, ended)
+        run_on_ray(tasks, cluster, jobs, started, ended)
     elif jobs in (None, 1):
         for number, task in enumerate(tasks):
             started(number)
             ended(number, attempt(task))
-    elif tasks:
+    else:
         run_in_workers(tasks, jobs, started, ended)
-    return failures
+
+
+def stop_unless_over(cell: Cell, outcome: Outcome) -> None:
+    """Stop the grid if a run was stopped, or failed in a way in which others would fail as well."""
+    if outcome.kind == "stopped":
+        raise Interrupted(f"{cell.label} {outcome.text}")
+    if outcome.kind in ("error", "crash"):
+        kept = "Finished runs are kept: once this is mended, try again, and it goes on."
+        raise GradsieveError(f"{cell.label}: {outcome.text} {kept}")
 
 
 def check_mirrored(cells: Sequence[Cell], mirror: Mirror) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from gradsieve import ranks
 from gradsieve.arguments import argument, elsewhere
@@ -35,7 +34,7 @@ from gradsieve.streams.encoder import BadRows
 from gradsieve.streams.fit import fit_stream
 from gradsieve.tables.cells import csv_lines, to_csv
 from gradsieve.tables.frame import Frame, as_names
-from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, save_model
+from gradsieve.tables.model_folder import Design, Model, about, check_new, load_model, returned, save_model
 from gradsieve.tables.reading import read_frame
 from gradsieve.tables.shard_frames import frames
 from gradsieve.tables.shards import is_shards, open_shards
@@ -95,8 +94,7 @@ def fit_file(
     check_not_streamed(data, bool(stream), bad_rows, resume)
     check_new(out)
     prepared = prepare(data, targets, task, ignore, categorical, note)
-    plan, pick, make_network = plan_fit(prepared, drop_rate, note, **options)
-    fitted = fit_networks(plan, prepared.inputs, prepared.scaled(plan.used_rate > 0), make_network, tell=tell)
+    plan, pick, fitted = fit_prepared(prepared, drop_rate, note, tell, **options)
     if forsaken := fitted.forsaken(prepared.targets.classes):
         warnings.warn(forsaken, UserWarning, stacklevel=2)
     if plan.task == "regression" and (told := far_targets(prepared.given, prepared.targets.scale, fitted.drop_rate)):
@@ -114,7 +112,7 @@ def fit_file(
     if pick is not None:
         summary["pick"] = pick.to_json()
     save_fit(out, prepared, prepared.design(), fitted, about(summary, plan))
-    return {**summary, "method": method, "drop_rate": plan.used_rate, "seed": seed, "out": str(out)}
+    return returned(summary, plan, out)
 
 
 def check_alone() -> None:
@@ -142,17 +140,22 @@ def check_not_streamed(data: Path, stream: bool, bad_rows: str, resume: bool) ->
         raise InputError(f"{option} is for tables that are streamed, but {data} is read into memory. {way}")
 
 
-def plan_fit(
-    prepared: Prepared, drop_rate: float | str, note: Callable[[str], None], **options: Any
-) -> tuple[Plan, RatePick | None, Callable[[int], nn.Module]]:
-    """How to fit: the plan, the pick of its drop rate if that is "auto", and a function that makes networks."""
-    learnt, make_network = prepared.targets, prepared.design().build
+def fit_prepared(
+    prepared: Prepared,
+    drop_rate: float | str,
+    note: Callable[[str], None],
+    tell: Callable[[dict[str, Any]], None],
+    **options: Any,  # fields of the plan
+) -> tuple[Plan, RatePick | None, Fitted]:
+    """Fit a network: the plan, the pick of its drop rate if that is "auto", and the result."""
+    learnt, make_network, pick = prepared.targets, prepared.design().build, None
     plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=largest_rate(drop_rate), **options)
-    if drop_rate != AUTO:
-        return plan, None, make_network
-    pick = choose_rate(plan, prepared.inputs, prepared.scaled, make_network)
-    note(pick.warning or pick_summary(pick))
-    return replace(plan, drop_rate=pick.rate), pick, make_network
+    if drop_rate == AUTO:
+        pick = choose_rate(plan, prepared.inputs, prepared.scaled, make_network)
+        note(pick.warning or pick_summary(pick))
+        plan = replace(plan, drop_rate=pick.rate)
+    scaled = prepared.scaled(plan.used_rate > 0)
+    return plan, pick, fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
 
 
 def save_fit(

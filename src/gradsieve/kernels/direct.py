@@ -18,7 +18,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gradsieve.kernels import tiles
-from gradsieve.kernels.maps import Maps, check_store, checked_maps
+from gradsieve.kernels.maps import Maps, checked_maps, store_arguments
 from gradsieve.kernels.pixels import load_pixels
 from gradsieve.kernels.tiles import ProductTile
 
@@ -231,13 +231,7 @@ def direct_pointers(
         maps.gradient,
         maps.activations,
         *store_arguments(maps, store, squares),
-        HEIGHT=maps.activations.shape[2],
-        WIDTH=maps.activations.shape[3],
-        LINES=maps.gradient.shape[2],
-        COLUMNS=maps.gradient.shape[3],
-        PADDING=padding,
-        OUTPUTS=outputs,
-        INPUTS=inputs,
+        **maps.sizes(padding),
         BLOCK_OUTPUTS=tile.outputs,
         BLOCK_INPUTS=tile.inputs,
         BLOCK_POSITIONS=tile.positions,
@@ -253,15 +247,6 @@ def partial_sums(maps: Maps, tile: ProductTile) -> Tensor:
     inputs, outputs = maps.channels
     programs = 3 * (outputs // tile.outputs) * (inputs // tile.inputs)
     return torch.empty(len(maps.gradient), programs, dtype=torch.float32, device=maps.gradient.device)
-
-
-def store_arguments(maps: Maps, store: Tensor | None, squares: Tensor) -> tuple[Tensor, Tensor, int]:
-    """The kernels' arguments stored, squares, stored_stride."""
-    if store is None:
-        return squares, squares, 0  # a kernel needs some pointer, though it never follows this one
-    inputs, outputs = maps.channels
-    check_store(store, len(maps.gradient), outputs * 9 * inputs)
-    return store, squares, store.stride(0)
 
 
 def aligned(values: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradsieve.errors import InputError
 from gradsieve.kernels import tiles
-from gradsieve.kernels.maps import check_store, checked_maps
+from gradsieve.kernels.maps import checked_maps, store_arguments
 from gradsieve.kernels.tiles import FirstTile
 
 
@@ -83,24 +83,13 @@ def first(
     if inputs > tiles.MOST_FIRST_INPUTS:
         raise InputError(f"first takes up to {tiles.MOST_FIRST_INPUTS} input channels, but there are {inputs}.")
     tile = tile or tiles.FIRST
-    block_outputs = gcd(tile.outputs, outputs)
     squares = first_parts(*maps, tile)
-    if store is not None:
-        check_store(store, len(maps.gradient), outputs * 9 * inputs)
     first_kernel[(squares.numel(),)](
         maps.gradient,
         maps.activations,
-        squares if store is None else store,
-        squares,
-        0 if store is None else store.stride(0),
-        HEIGHT=maps.activations.shape[2],
-        WIDTH=maps.activations.shape[3],
-        LINES=maps.gradient.shape[2],
-        COLUMNS=maps.gradient.shape[3],
-        PADDING=padding,
-        OUTPUTS=outputs,
-        INPUTS=inputs,
-        BLOCK_OUTPUTS=block_outputs,
+        *store_arguments(maps, store, squares),
+        **maps.sizes(padding),
+        BLOCK_OUTPUTS=gcd(tile.outputs, outputs),
         BLOCK_WEIGHTS=max(tiles.SMALLEST, triton.next_power_of_2(9 * inputs)),
         BLOCK_POSITIONS=tile.positions,
         STORE=store is not None,

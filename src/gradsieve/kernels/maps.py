@@ -1,4 +1,4 @@
-"""Checks of the kernels' arguments, so that no kernel reads or writes past their ends."""
+"""The arguments of kernels, checked, so that no kernel reads or writes past their ends."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ class Maps(NamedTuple):
     def positions(self) -> int:
         return self.gradient.shape[2] * self.gradient.shape[3]
 
+    def sizes(self, padding: int) -> dict[str, int]:
+        """The sizes of both maps by the names that they have in a kernel."""
+        (height, width), (lines, columns) = self.activations.shape[2:], self.gradient.shape[2:]
+        inputs, outputs = self.channels
+        of_maps = {"HEIGHT": height, "WIDTH": width, "LINES": lines, "COLUMNS": columns}
+        return {**of_maps, "PADDING": padding, "OUTPUTS": outputs, "INPUTS": inputs}
+
 
 def checked_maps(activations: Tensor, gradient: Tensor, padding: int) -> Maps:
     """The two maps of a 3x3 convolution, copied only where their channels are not last in memory."""
@@ -46,10 +53,15 @@ def checked_maps(activations: Tensor, gradient: Tensor, padding: int) -> Maps:
     )
 
 
-def check_store(store: Tensor, rows: int, size: int) -> None:
-    """Raise unless the buffer holds ``size`` contiguous values for each row."""
+def store_arguments(maps: Maps, store: Tensor | None, squares: Tensor) -> tuple[Tensor, Tensor, int]:
+    """The kernels' arguments stored, squares, stored_stride. ``store``: where to write the rows' weight gradients."""
+    if store is None:
+        return squares, squares, 0  # a kernel needs some pointer, though it never follows this one
+    (inputs, outputs), rows = maps.channels, len(maps.gradient)
+    size = outputs * 9 * inputs
     if store.shape != (rows, size) or store.stride(1) != 1:
         raise InputError(
             f"store has shape {tuple(store.shape)} and strides {store.stride()}, but {rows} weight gradients of {size} "
             f"values need ({rows}, {size}), with the values of a row side by side."
         )
+    return store, squares, store.stride(0)

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gradsieve.errors import MissingExtraError
 from gradsieve.report.figures import R2_FLOOR
-from gradsieve.report.sheets import save_sheet
+from gradsieve.report.sheets import new_sheet, save_sheet
 
 Curve = Sequence[float | None]  # one value per epoch, None for NaN
 Panel = Mapping[str, Sequence[Curve]]  # by label, one curve per seed
@@ -17,19 +16,12 @@ COLUMNS = 4  # of panels, at most
 
 def draw_bands(panels: Mapping[str, Panel], path: Path) -> None:
     """Draw means over the seeds with bands of one standard deviation to each side, cut off at ``R2_FLOOR``."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "report", "Drawing curves") from None
     labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
     colours = {label: f"C{number % 10}" for number, label in enumerate(labels)}
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
     # The extra height is for the legend, below the panels.
-    figure = Figure(figsize=(3.4 * columns, 2.6 * lines + 0.3 + 0.2 * math.ceil(len(labels) / columns)))
-    figure.set_layout_engine("constrained")
-    FigureCanvasAgg(figure)
+    figure = new_sheet(3.4 * columns, 2.6 * lines + 0.3 + 0.2 * math.ceil(len(labels) / columns))
     grid = figure.subplots(lines, columns, squeeze=False).flatten()
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
@@ -53,7 +45,6 @@ def draw_bands(panels: Mapping[str, Panel], path: Path) -> None:
         axes.grid(alpha=0.3)
     handles = [figure.axes[0].plot([], [], color=colour, label=label)[0] for label, colour in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=columns * 2, fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_sheet(figure, path, dpi=110)
 
 

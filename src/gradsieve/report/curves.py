@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gradsieve.errors import MissingExtraError
 from gradsieve.report.figures import R2_FLOOR
-from gradsieve.report.sheets import save_sheet
+from gradsieve.report.sheets import new_sheet, save_sheet
 
 Curves = Mapping[str, Sequence[float]]  # by label, one value per epoch
 
 
 def draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
     """One panel per task, one line per method. Values below ``R2_FLOOR`` are cut off."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "report", "Drawing curves") from None
-    figure = Figure(figsize=(5.2 * len(panels), 3.6), layout="constrained")  # not pyplot, which has global state
-    FigureCanvasAgg(figure)
+    figure = new_sheet(5.2 * len(panels), 3.6)
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for label, values in curves.items():
             style = "--" if "clean" in label else "-"
@@ -32,5 +25,4 @@ def draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
         axes.set_xlabel("epoch")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, loc="best")
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_sheet(figure, path, dpi=150)

@@ -134,9 +134,7 @@ def side_by_side(subjects: Sequence[Subject]) -> Html:
             "purity", [each.summary.get("purity") if each.is_truth_known else None for each in subjects], ".3f"
         ),
         number_column("rows", [each.rows for each in subjects], ".0f"),
-        number_column(
-            "flagged", [each.findings.summary.get("flagged") if each.findings else None for each in subjects], ".0f"
-        ),
+        number_column("flagged", [each.found.get("flagged") for each in subjects], ".0f"),
         number_column("seed", seeds if len(set(map(str, seeds))) > 1 else [], ".0f"),
         number_column("seconds", [each.get("seconds") for each in summaries], ".1f"),
     ]
@@ -158,7 +156,7 @@ def subject_body(subject: Subject, rows_name: str | None) -> Html:
             subject_figures_part(subject),
             rate_part(subject),
             class_part(subject),
-            kinds_part(subject.findings),
+            kinds_part(subject),
             rows_part(subject, rows_name),
             certificate_part(subject),
             settings_part(subject),
@@ -177,7 +175,7 @@ def audit_fragment(audit: Audit) -> str:
     """An audit as a notebook shows it."""
     subject = Subject(audit.run, {}, {}, (), findings=audit_findings(audit, FRAGMENT_ROWS))
     parts = [opening(subject), rate_part(subject), subject_figures_part(subject)]
-    return fragment([*parts, class_part(subject), kinds_part(subject.findings), rows_part(subject, None)])
+    return fragment([*parts, class_part(subject), kinds_part(subject), rows_part(subject, None)])
 
 
 def fragment(parts: Sequence[Html | None]) -> str:

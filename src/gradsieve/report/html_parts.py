@@ -88,11 +88,10 @@ def subject_figures_part(subject: Subject) -> Html:
 def rate_part(subject: Subject) -> Html:
     """How much was dropped, and how that rate was chosen."""
     sentences = [*drop_sentences(subject), *truth_sentences(subject)]
-    findings = subject.findings
-    if findings is not None and "rate" in findings.summary:
-        rate, source = shown(findings.summary["rate"], ".1%"), findings.summary.get("rate_source")
+    if "rate" in subject.found:
+        rate, source = shown(subject.found["rate"], ".1%"), subject.found.get("rate_source")
         sentences.append(f"The audit flags a share of {rate}: {source}.")
-    warnings = [subject.pick.get("warning"), *(findings.summary.get("warnings") or [] if findings else [])]
+    warnings = [subject.pick.get("warning"), *(subject.found.get("warnings") or [])]
     return section(
         "The rate",
         (tag("p", sentence) for sentence in sentences),
@@ -144,14 +143,14 @@ def class_part(subject: Subject) -> Html | None:
     columns = class_columns(subject)
     if not columns:
         return None
-    audited = subject.findings.summary.get("classes") or [] if subject.findings else []
+    audited = subject.found.get("classes") or []
     warnings = [tag("p", each["warning"], class_="warn") for each in audited if each.get("warning")]
     return section("Classes", warnings, table("By class as given", columns, heads_rows=True))
 
 
 def class_columns(subject: Subject) -> list[Column]:
     """Counts and shares by class, as far as known: from the audit, the targets and ledger, and the last epoch."""
-    audited = subject.findings.summary.get("classes") or [] if subject.findings else []
+    audited = subject.found.get("classes") or []
     last = (subject.history[-1].get("kept_share_of_class") if subject.history else None) or []
     targets = subject.targets if subject.targets is not None and subject.targets.task == "classification" else None
     numbers = [str(number) for number in range(len(last))]
@@ -188,14 +187,12 @@ def likely(suggested: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({times})" for name, times in list(suggested.items())[:CONFUSED])
 
 
-def kinds_part(findings: Findings | None) -> Html | None:
+def kinds_part(subject: Subject) -> Html | None:
     """For real-valued targets: the kinds of error, and which outputs are off."""
-    if findings is None:
-        return None
     tables = [
         table(caption, [text_column(title, list(counts)), number_column("flagged rows", list(counts.values()), ".0f")])
         for name, caption, title in (("kinds", "By kind of error", "kind"), ("off", "By output that is off", "output"))
-        if (counts := findings.summary.get(name))
+        if (counts := subject.found.get(name))
     ]
     return section("Kinds of error", tables) if tables else None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.report.figures import Figure, Lines, unseen, value_range
-from gradsieve.report.sheets import save_sheet
+from gradsieve.report.sheets import new_sheet, save_sheet
 from gradsieve.report.story import certificate_figure, compared_figures, subject_figures
 from gradsieve.report.subjects import Subject
 
@@ -51,11 +51,7 @@ def slug(text: str) -> str:
 
 def save_picture(figure: Figure, path: Path) -> list[Path]:
     """One figure as PNG and PDF. The same figure gives the same bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Sheet
-
-    sheet = Sheet(figsize=(5.2, 3.4), layout="constrained")  # not pyplot, which has global state
-    FigureCanvasAgg(sheet)
+    sheet = new_sheet(5.2, 3.4)
     axes = sheet.subplots()
     draw_lines(axes, figure) if isinstance(figure, Lines) else draw_bars(axes, figure)
     axes.set_title(figure.title, fontsize=10, parse_math=False)  # a $ in a name does not start a formula

@@ -39,6 +39,11 @@ class Subject:
     notes: tuple[str, ...] = ()
 
     @property
+    def found(self) -> Mapping[str, Any]:
+        """What the findings come to, as in audit.json; empty if there are none."""
+        return self.findings.summary if self.findings else {}
+
+    @property
     def is_truth_known(self) -> bool:
         """Whether targets were corrupted on purpose: only then is it known which are wrong, as purity requires."""
         return self.settings.get("corruption", "none") != "none"
@@ -46,7 +51,7 @@ class Subject:
     @property
     def rows(self) -> Any:
         """How many rows were trained on or audited."""
-        return self.summary.get("rows", self.findings.summary.get("rows") if self.findings else None)
+        return self.summary.get("rows", self.found.get("rows"))
 
     @property
     def pick(self) -> Mapping[str, Any]:

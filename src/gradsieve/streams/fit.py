@@ -39,7 +39,7 @@ from gradsieve.streams.rows import listed_rows, score_rows
 from gradsieve.streams.survey import Surveyed, survey
 from gradsieve.streams.trainer import StreamTrainer
 from gradsieve.tables.frame import Frame
-from gradsieve.tables.model_folder import Design, Model, about, check_new, read_content, save_model, saved_summary
+from gradsieve.tables.model_folder import Design, Model, about, check_new, read_content, returned, save_model
 from gradsieve.tables.shards import Shards
 from gradsieve.tables.targets import given_targets, task_of
 from gradsieve.training.auto_rate import PICK, read_pick, write_pick
@@ -156,7 +156,6 @@ def finish(
     usable = int((~scores.isnan()).sum())
     kept = torch.zeros(len(scores), dtype=torch.bool)
     kept[keep_first(scores, keep_count(plan.used_rate, usable))] = True
-    trainer.elapsed()
     last = trainer.state.history[-1]
     summary = {
         "data": str(feed.shards.path),
@@ -166,7 +165,7 @@ def finish(
         "inputs": len(encoder.encoding.columns),
         "dropped": usable - int(kept.sum()),
         "loss": last["loss"],
-        "seconds": trainer.state.seconds,
+        "seconds": trainer.state.elapsed(),
         "streamed": True,
         "bad_rows": last.get("bad_rows", 0),
         "waited": feed.waited,
@@ -177,7 +176,7 @@ def finish(
     model = Model(encoder.targets, encoder.encoding, 0, design, networks)
     rows = listed_rows(feed.shards, encoder, networks, scores, kept)
     save_model(out, model, {**about(summary, plan), **books, "stream": fit.to_json()}, rows, is_ours=True)
-    return {**summary, "method": plan.method, "drop_rate": plan.used_rate, "seed": plan.seed, "out": str(out)}
+    return returned(summary, plan, out)
 
 
 def check_names(method: str, drop_rate: float | str, bad_rows: str) -> None:
@@ -201,13 +200,13 @@ def check_method(method: Method, task: Task) -> None:
 
 
 def finished(out: Path, fit: StreamFit) -> dict[str, Any]:
-    """The summary of a folder that holds this fit, finished."""
-    theirs, ours = read_content(out).get("stream"), fit.to_json()
-    if not isinstance(theirs, dict):
+    """What the fit of a finished folder returned, if it is this fit."""
+    content = read_content(out)
+    if not isinstance(content.get("stream"), dict):
         raise RunFolderError(f"{out} holds another fit (one that was not streamed). {elsewhere()}")
-    require_same(out, "fit", theirs, ours)
+    require_same(out, "fit", content["stream"], fit.to_json())
     shutil.rmtree(out / FIT, ignore_errors=True)  # left if the fit was killed after its last file
-    return saved_summary(out)
+    return returned(content["fit"], Plan(**content["plan"]), out)
 
 
 def find_folder(out: Path, fit: StreamFit, resume: bool) -> RunFolder:

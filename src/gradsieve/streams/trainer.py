@@ -11,9 +11,9 @@ from torch import nn
 
 from gradsieve.arguments import argument
 from gradsieve.errors import InputError
-from gradsieve.estimators.fitting import Trainer
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import batch_rows
+from gradsieve.estimators.trainer import Trainer
 from gradsieve.streams.feed import BlockFeed, Place
 from gradsieve.training.feed import Batch
 from gradsieve.training.folder import RunFolder
@@ -36,7 +36,7 @@ class StreamTrainer(Trainer):
     def keep_in(self, folder: RunFolder, save_every: float, began: float) -> None:
         """Save to ``folder`` every ``save_every`` seconds; the clock of the fit started at ``began``."""
         self.folder, self.save_every = folder, save_every
-        self.saved_at, self.clock = time.monotonic(), began
+        self.saved_at, self.state.clock = time.monotonic(), began
 
     def batches(self, epoch: int, rate: float) -> Iterator[Batch]:
         """The rest of the epoch; between steps, save if it is time, and stop if asked to."""
@@ -59,25 +59,19 @@ class StreamTrainer(Trainer):
         """All epochs that are left."""
         self.stop = stop
         for record in self.epochs():
-            self.elapsed()
             skipped = {"bad_rows": self.blocks.bad} if self.blocks.bad else {}
-            record |= {"seconds": self.state.seconds, **skipped}
+            record |= {"seconds": self.state.elapsed(), **skipped}
             self.state.history.append(record)
             self.state.epoch, self.state.step, self.place = record["epoch"] + 1, 0, Place()
             tell(record)
         self.save()
-
-    def elapsed(self) -> None:
-        """Update the seconds of training, which include those before a resume."""
-        now = time.monotonic()
-        self.state.seconds, self.clock = self.state.seconds + now - self.clock, now
 
     def save(self) -> None:
         """Save the state, unless the folder already has it. Large states are saved less often."""
         if self.state.is_kept:
             return
         began = time.monotonic()
-        self.elapsed()
+        self.state.elapsed()
         self.folder.save_state(self.state.tensors(), {**self.state.meta(), "place": list(self.place)})
         self.state.keep()
         self.saved_at = time.monotonic()

@@ -86,6 +86,11 @@ def about(summary: dict[str, Any], plan: Plan) -> dict[str, Any]:
     return {"fit": summary, "plan": asdict(plan), "versions": versions(torch.device("cpu")), "made": made}
 
 
+def returned(summary: dict[str, Any], plan: Plan, out: Path) -> dict[str, Any]:
+    """What a fit returns: its summary, and what tells it from others."""
+    return {**summary, "method": plan.method, "drop_rate": plan.used_rate, "seed": plan.seed, "out": str(out)}
+
+
 def save_model(folder: Path, model: Model, history: dict[str, Any], rows: str, is_ours: bool = False) -> None:
     """Write the folder; model.json comes last and marks it complete. ``is_ours``: this fit has made it already."""
     if not is_ours:
@@ -150,10 +155,3 @@ def read_content(folder: Path) -> dict[str, Any]:
     if content.pop("sha256") != digest(content):
         raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one that it records. Fit it again.")
     return content
-
-
-def saved_summary(folder: Path) -> dict[str, Any]:
-    """What the fit of a finished folder returned."""
-    content = read_content(folder)
-    plan, names = content["plan"], ("method", "seed", "drop_rate")
-    return {**content["fit"], **{name: plan[name] for name in names}, "out": str(folder)}

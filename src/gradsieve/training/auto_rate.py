@@ -6,18 +6,19 @@ that chooses again, with the same outcome.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradsieve import seeds
+from gradsieve import ranks, seeds
 from gradsieve.arguments import elsewhere
 from gradsieve.choosing.electorate import Part, electorate
 from gradsieve.choosing.pick import RatePick, no_pick
@@ -27,26 +28,35 @@ from gradsieve.data import Rows
 from gradsieve.errors import CheckpointError, GradsieveError
 from gradsieve.training.evaluate import common_answer, predict_together
 from gradsieve.training.files import digest, finite, read_json, write_json
+from gradsieve.training.progress import Progress
 from gradsieve.training.repeatable import reproducible
 from gradsieve.training.setting import Setting, at_rate, fingerprint
-
-if TYPE_CHECKING:
-    from gradsieve.training.loop import Trainer
+from gradsieve.training.trainer import Trainer, start
 
 PICK = "pick.json"
-Start = Callable[[Setting], "Trainer"]  # makes a run that has not taken a step and writes no files
 
 
-def settle_rate(setting: Setting, start: Start, folder: Path | None, note: Callable[[str], None]) -> RatePick:
-    """The pick of a run: the one in its folder, or a new one, which is written there."""
+def settle_rate(setting: Setting, folder: Path | None, note: Callable[[str], None]) -> RatePick:
+    """The pick of a run, one for all ranks: that in the first one's folder, or a new one, which is written there."""
     path = None if folder is None else folder / PICK
-    if path is not None and path.exists():
-        return read_pick(path, fingerprint(setting.data.train))
-    pick = choose_rate(setting, start)
-    if path is not None:
-        write_pick(path, pick, fingerprint(setting.data.train))
+
+    def known() -> dict[str, Any] | None:
+        if path is None or not path.exists():
+            return None
+        return read_pick(path, fingerprint(setting.data.train)).to_json()
+
+    def new() -> dict[str, Any]:
+        pick = choose_rate(setting)
+        if path is not None:
+            write_pick(path, pick, fingerprint(setting.data.train))
+        return pick.to_json()
+
+    found = ranks.from_first(ranks.agreed(known))
+    if found is not None:
+        return RatePick.from_json(found)
+    pick = RatePick.from_json(ranks.from_first(ranks.agreed(new)))
     note(summary(pick))
-    if pick.warning:
+    if pick.warning and ranks.is_first():
         warnings.warn(pick.warning, UserWarning, stacklevel=3)  # the caller of train()
     return pick
 
@@ -77,7 +87,7 @@ def read_pick(path: Path, data_sha256: str) -> RatePick:
     return pick
 
 
-def choose_rate(setting: Setting, start: Start) -> RatePick:
+def choose_rate(setting: Setting) -> RatePick:
     """Train candidates at several rates on part of the training rows; other training rows vote for one of them."""
     if not setting.method.drops_rows:
         return no_pick()
@@ -85,9 +95,14 @@ def choose_rate(setting: Setting, start: Start) -> RatePick:
     on_part = cache(partial(on_rows, setting))
 
     def begin(rate: float, part: Part) -> Runner:
-        return Runner(start(at_rate(on_part(part.trained), rate)), train.inputs[part.voters])
+        return Runner(candidate(at_rate(on_part(part.trained), rate)), train.inputs[part.voters])
 
     return race(begin, electorate(len(train), seed), train.targets.numpy(), seed=seed)
+
+
+def candidate(setting: Setting) -> Trainer:
+    """A run to choose a rate by: it shows and writes nothing."""
+    return Trainer(setting, start(setting), None, Progress(), None, math.inf, warns=False)
 
 
 def on_rows(setting: Setting, rows: Tensor) -> Setting:

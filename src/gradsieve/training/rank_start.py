@@ -1,10 +1,8 @@
-"""Before the first step of a run over several ranks: checks that they match, shares of a batch, the drop rate."""
+"""Before the first step of a run over several ranks: checks that they match, and shares of a batch."""
 
 from __future__ import annotations
 
 import hashlib
-import warnings
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,9 @@ import torch
 import torch.distributed as dist
 
 from gradsieve import ranks
-from gradsieve.choosing.pick import RatePick
 from gradsieve.ranks.batchnorm import batch_norms
-from gradsieve.training.auto_rate import PICK, Start, read_pick, settle_rate
 from gradsieve.training.run import Run
-from gradsieve.training.setting import Setting, fingerprint
+from gradsieve.training.setting import Setting
 from gradsieve.training.state import State
 from gradsieve.training.versions import versions
 
@@ -62,18 +58,3 @@ def shares_in_words(setting: Setting, state: State) -> str:
         f"{len(rows)} ranks ({shared['backend']}) take {', '.join(map(str, rows))} of the {sum(rows)} rows of each "
         f"batch; each holds the {len(setting.data.train)} training rows and the whole model{norm}"
     )
-
-
-def settle_together(setting: Setting, start: Start, path: Path | None, note: Callable[[str], None]) -> RatePick:
-    """One drop rate for all ranks: that in the first rank's folder, or a new pick that all ranks train for together."""
-    file = None if path is None else path / PICK
-    is_there = file is not None and file.exists()
-    known = ranks.agreed(lambda: read_pick(file, fingerprint(setting.data.train)) if file and is_there else None)
-    found = ranks.from_first(None if known is None else known.to_json())
-    if found is None:
-        with warnings.catch_warnings():
-            if not ranks.is_first():
-                warnings.simplefilter("ignore")
-            pick = ranks.agreed(lambda: settle_rate(setting, start, path, note))
-        found = ranks.from_first(pick.to_json())
-    return RatePick.from_json(found)

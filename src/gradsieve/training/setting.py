@@ -6,7 +6,6 @@ import hashlib
 import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +17,10 @@ from gradsieve.corruptions import CORRUPTIONS
 from gradsieve.data import DATASETS, DataSet, Rows, Task
 from gradsieve.data.validate import validate
 from gradsieve.errors import InputError
-from gradsieve.method import Method, Scores, make_method
+from gradsieve.method import Method, make_method
 from gradsieve.methods import METHODS
 from gradsieve.models.build import build, require_new
 from gradsieve.schedule import linear_decay, plan
-from gradsieve.scores.form import Scoring, scoring_form
 from gradsieve.scores.loss import Criterion
 from gradsieve.training.feed import as_float
 from gradsieve.training.repeatable import drawn_from, single_precision
@@ -170,52 +168,6 @@ def at_rate(setting: Setting, drop_rate: float) -> Setting:
     """The same run at another drop rate."""
     run = replace(setting.run, drop_rate=drop_rate)
     return replace(setting, run=run, rates=plan_rates(run, setting.steps_an_epoch))
-
-
-def require_outputs(setting: Setting, network: nn.Module) -> None:
-    """A network must be trainable and have as many outputs as there are classes or targets."""
-    if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise InputError(f"model {setting.run.model!r} has no trainable parameter.")
-    try:
-        outputs = answer_to_one_row(setting, network, "eval")
-    except (RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        row = (1, *setting.data.train.inputs.shape[1:])
-        raise InputError(
-            f"model {setting.run.model!r} cannot read a tensor of shape {row}, which one row of {setting.run.data} is "
-            f"({reason})."
-        ) from error
-    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-    if shape != (1, setting.data.outputs):
-        raise InputError(
-            f"model {setting.run.model!r} answers one row with {shape}, but {setting.run.data} needs a tensor of "
-            f"(1, {setting.data.outputs})."
-        )
-
-
-def require_statistics(setting: Setting, network: nn.Module) -> None:
-    """BatchNorm may fail on a single row, which has no variance: if a training pass can be that small, try one."""
-    run, method, train = setting.run, setting.method, setting.data.train
-    rows = min(run.batch_size, len(train))
-    if method.drops_rows and method.passes == "reforward":
-        rows = len(method.select(Scores(torch.zeros(rows)), train.targets[:rows], max(setting.rates)))
-    if rows > 1:
-        return
-    try:
-        answer_to_one_row(setting, network, "train")
-    except ValueError as error:
-        raise InputError(
-            f"{argument('batch_size', run.batch_size)} and {argument('drop_rate', run.drop_rate)} leave passes of one "
-            f"row, which the BatchNorm of {run.model} cannot train on. Use larger batches, or "
-            f"{argument('model_options', {'norm': 'group'})}."
-        ) from error
-
-
-def answer_to_one_row(setting: Setting, network: nn.Module, form: Scoring) -> Any:
-    """A network's output for the first row, without a change of its statistics or of the random state."""
-    devices = [setting.device] if setting.device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices), scoring_form(network, form):
-        return network(as_float(setting.data.train.inputs[:1].to(setting.device)))
 
 
 def choose_device(name: str) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,7 @@ class State:
     seconds: float = 0.0
     test_sha256: str = ""  # of the test rows, if there are any
     kept: tuple[int, int] | None = None  # epoch and step of the last state saved in the folder
+    clock: float = field(default_factory=time.monotonic)  # until when ``seconds`` are counted
 
     def weights(self) -> dict[str, Tensor]:
         return weights_of(self.networks)
@@ -68,6 +70,12 @@ class State:
         if self.epoch_rows is not None:
             tensors["epoch_rows"] = self.epoch_rows
         return tensors
+
+    def elapsed(self) -> float:
+        """Seconds of work until now, including those before a resume."""
+        now = time.monotonic()
+        self.seconds, self.clock = self.seconds + now - self.clock, now
+        return self.seconds
 
     @property
     def is_kept(self) -> bool:

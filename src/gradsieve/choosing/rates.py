@@ -81,8 +81,8 @@ def race(
 
     ``targets`` and ``weights`` are those of all rows. Small sets, which have several parts, are raced thoroughly; for
     the classes of larger ones a census is taken. ``rivals(part)`` returns what two networks that compete for the part's
-    rows predict for its voters, (2, N, q), the majority's first. ``has_curve``: ``start`` can make networks for far fewer
-    rows as well, from which real-valued targets have a learning curve.
+    rows predict for its voters, (2, N, q), the majority's first. ``has_curve``: ``start`` can make networks for a
+    quarter of a part's rows, too, so that there is a learning curve for real-valued targets.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gradsieve.methods import METHODS
-from gradsieve.training.engines import CapturedEngine, PlainEngine
+from gradsieve.training.engines import CapturedEngine, CaptureError, PlainEngine
 from gradsieve.training.feed import Feed, epoch_order
 from gradsieve.training.folder import RunFolder
 from gradsieve.training.interrupt import Interrupted
@@ -97,6 +97,35 @@ def test_a_resumed_run_ends_with_the_same_bits(method, tmp_path):
     folder.release()
     resumed = train(run, tmp_path / "run", resume=True)
     assert all(torch.equal(whole.weights[name], resumed.weights[name]) for name in whole.weights)
+
+
+REPLACING = """
+import torch
+from torch import nn
+
+class Replacing(nn.Linear):
+    def __init__(self, input_shape, outputs):
+        super().__init__(64, outputs)
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, inputs):
+        if self.training:
+            self.scale = 0.9 * self.scale + 0.1 * inputs.detach().abs().mean()
+        return super().forward(inputs / self.scale)
+"""
+
+
+def test_a_network_that_replaces_its_buffers_runs_step_by_step(capsys, tmp_path, monkeypatch):
+    """A graph would go on reading the first ones."""
+    (tmp_path / "replacing_on_gpu.py").write_text(REPLACING)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = DIGITS | {"model": "replacing_on_gpu:Replacing", "model_options": {}}
+    result = train(make_run("digits", "prl-l", **settings), show=True)
+    assert "replaces its buffer 'scale' in a step" in capsys.readouterr().out
+    plain = train(make_run("digits", "prl-l", engine="plain", **settings))
+    assert all(result.weights[name].equal(tensor) for name, tensor in plain.weights.items())
+    with pytest.raises(CaptureError, match="instead of writing into it"):
+        train(make_run("digits", "prl-l", engine="captured", **settings))
 
 
 def test_a_method_that_decides_on_the_host_runs_step_by_step(capsys):

@@ -18,7 +18,7 @@ def capture(
 
     ``pool``: the memory of other graphs that never run at the same time.
     """
-    before = {name: tensor.clone() for name, tensor in tensors().items()}
+    before = {name: (tensor, tensor.clone()) for name, tensor in tensors().items()}
     random_numbers = torch.get_rng_state(), torch.cuda.get_rng_state()
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -28,9 +28,11 @@ def capture(
                 body()
         torch.cuda.current_stream().wait_stream(side)
     finally:
+        for tensor, values in before.values():
+            tensor.copy_(values)
         for name, tensor in tensors().items():
-            # What the first step made, such as an optimizer's moments, starts at 0.
-            tensor.copy_(before[name]) if name in before else tensor.zero_()
+            if name not in before:  # what the first step made, such as an optimizer's moments, starts at 0
+                tensor.zero_()
         torch.set_rng_state(random_numbers[0])
         torch.cuda.set_rng_state(random_numbers[1])
     graph = torch.cuda.CUDAGraph()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradsieve import ranks
 from gradsieve.arguments import argument
@@ -110,7 +111,9 @@ class CapturedEngine(PlainEngine):
         if key not in self.graphs:
             pool = next(iter(self.graphs.values())).pool() if self.graphs else None
             try:
-                self.graphs[key] = capture(partial(self.draw_and_step, rate, size), self.changing, pool)
+                with fixed_buffers(self.state.networks):
+                    graph = capture(partial(self.draw_and_step, rate, size), self.changing, pool)
+                self.graphs[key] = graph
             except RuntimeError as error:
                 raise CaptureError(f"the step cannot be captured ({str(error).splitlines()[0]})") from error
             finally:
@@ -132,6 +135,24 @@ class CapturedEngine(PlainEngine):
     def compiles(self, rate: float) -> bool:
         enough = STEPS_TO_PAY_BACK.get(self.run.compile, math.inf)
         return super().compiles(rate) or self.steps_at[self.kept(rate)] >= enough
+
+
+@contextmanager
+def fixed_buffers(networks: Sequence[nn.Module]) -> Iterator[None]:
+    """Raise a CaptureError if other tensors take the place of the networks' buffers meanwhile; put the first ones back.
+
+    A graph always reads the tensors that there were when it was captured. It would not see that a step replaced them.
+    """
+    held = [(module, dict(module._buffers)) for network in networks for module in network.modules()]
+    replaced: list[str] = []
+    try:
+        yield
+    finally:
+        for module, buffers in held:
+            replaced += [name for name, buffer in buffers.items() if module._buffers.get(name) is not buffer]
+            module._buffers.update(buffers)
+    if replaced:
+        raise CaptureError(f"the network replaces its buffer {replaced[0]!r} in a step, instead of writing into it")
 
 
 def enter(

@@ -82,12 +82,13 @@ def race(
     ``targets`` and ``weights`` are those of all rows. Small sets, which have several parts, are raced thoroughly; for
     the classes of larger ones a census is taken. ``rivals(part)`` returns what two networks that compete for the part's
     rows predict for its voters, (2, N, q), the majority's first. ``has_curve``: ``start`` can make networks for a
-    quarter of a part's rows, too, so that there is a learning curve for real-valued targets.
+    quarter of a part's rows, too, so that small sets of real-valued targets have a learning curve.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
     parts, voters = electorate.parts, electorate.whole.voters.numpy()
     is_small = len(parts) > 1
+    has_curve = has_curve and is_small  # that of a single network says too little
     return pick_rate(
         lambda rate: Together([start(rate, part) for part in parts]),
         targets[voters],
@@ -98,7 +99,7 @@ def race(
         rehearsal=(lambda rate: start(rate, electorate.whole)) if is_small else None,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
         rivals=None if rivals is None else lambda: np.concatenate([rivals(part) for part in parts], axis=1),
-        lesser=(lambda rate: Together([start(rate, part.lessened()) for part in parts])) if has_curve else None,
+        lesser=(lambda rate: Together([start(rate, each.lessened()) for each in parts])) if has_curve else None,
         seen=len(parts[0].trained) / len(targets),
     )
 

@@ -33,7 +33,7 @@ from gradsieve.training.probe import Probe
 from gradsieve.training.progress import Progress, make_progress
 from gradsieve.training.rank_books import judges, merge, of_all_ranks, of_this_rank, summed
 from gradsieve.training.rank_start import ranks_of, require_same_run, settle_together, shares_in_words
-from gradsieve.training.repeatable import one_at_a_time, reproducible
+from gradsieve.training.repeatable import one_at_a_time, refuse_inference_mode, reproducible
 from gradsieve.training.result import Result, finish, read_result
 from gradsieve.training.run import Run, most_dropped
 from gradsieve.training.setting import (
@@ -72,6 +72,7 @@ def train(
     gradient's error beside the paper's bound on it. Under ``torch.distributed`` the ranks share every batch, and the
     first one writes.
     """
+    refuse_inference_mode()
     check_seconds(argument("save_every"), save_every)
     require_same_run(run, out, bounds)
     folder = None if out is None else open_shared(Path(out), run, resume)

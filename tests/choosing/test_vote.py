@@ -94,7 +94,7 @@ def test_a_lead_of_two_standard_errors_decides():
 
 
 @pytest.mark.parametrize("prefer", ["first", "baseline"])
-def test_half_a_standard_error_is_the_patience_with_a_preferred_model(prefer):
+def test_half_a_standard_error_is_the_leeway_of_a_preferred_model(prefer):
     assert choose(*two_sides(49, 51), prefer=prefer).best == 0  # a fifth of one behind
     assert choose(*two_sides(49, 51)).best == 1
     assert choose(*two_sides(45, 55), prefer=prefer).best == 1  # one behind

@@ -1,5 +1,7 @@
 """The vote against a naive count, on rows where it must be right, and on input that cannot work."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -256,6 +258,33 @@ def test_a_column_of_logits_is_refused():
     chance, given = two_classes(1)
     with pytest.raises(InputError, match=r"predictions\[0, \d+\] is .* sigmoid .* floats"):
         estimate_rate(np.log(chance / (1 - chance)), given)
+
+
+@pytest.mark.parametrize("shape", [(2000,), (2000, 1)])
+def test_classes_that_are_floats_are_told_to_be_integers(shape):
+    """Binary cross-entropy wants them so. As real values, they hide how many labels are wrong."""
+    chance, given = two_classes(1)
+    targets = given.reshape(shape).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"targets.astype\(int\)") as told:
+        assert estimate_rate(chance.reshape(shape), targets) < 0.2 < estimate_rate(chance.reshape(shape), given)
+    with pytest.warns(UserWarning, match=r"targets.astype\(int\)"):
+        choose([chance.reshape(shape), np.full(shape, 0.5)], torch.tensor(targets))
+    assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("predictions", "targets"),
+    [
+        ([0.1, 0.2, 0.9, 1.2], [0.0, 0.0, 1.0, 1.0]),  # a prediction that is no probability
+        ([0.1, 0.2, 0.9, 0.8], [0.0, 0.5, 1.0, 1.0]),
+        ([0.1, 0.2, 0.1, 0.2], [0.0, 0.0, 0.0, 0.0]),
+        (np.full((4, 2), 0.5), [[0.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]),
+    ],
+)
+def test_real_values_are_told_nothing(predictions, targets):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimate_rate(predictions, targets)
 
 
 def test_counts_and_floats_are_amounts():

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from gradsieve.errors import InputError
+from gradsieve.errors import InputError, warn
 
 Array = NDArray[np.float64]
 
@@ -51,8 +51,21 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
     if not np.isfinite(given).all():
         row = int(np.argwhere(~np.isfinite(given))[0, 0])
         raise InputError(f"targets[{row}] is not finite. Leave the row out: it cannot vote.")
+    if seem_classes(answers, given):
+        warn(
+            "targets are floats, 0.0 and 1.0 only, and count as real values, though the predictions look like "
+            "probabilities of class 1: wrong labels may go unnoticed. If they are classes, give integers: "
+            "targets.long() of a tensor, targets.astype(int) of an array; in scikit-learn, take a classifier."
+        )
     width = np.array([width_of(output) for output in given.T])
     return answers / width, given / width
+
+
+def seem_classes(answers: Array, given: NDArray) -> bool:
+    """Whether targets (N, q) may be real values by mistake: binary cross-entropy takes classes as floats."""
+    if given.shape[1] != 1 or answers.min() < -SUM_TOLERANCE or answers.max() > 1 + SUM_TOLERANCE:
+        return False
+    return np.array_equal(np.unique(given), [0, 1])
 
 
 def width_of(values: NDArray) -> float:

@@ -250,8 +250,8 @@ def find_obstacle(
     for parameter in used_outside(losses, {call.output.node: call.sources for call in calls}, trainable):
         path, _, own_name = parameter.rpartition(".")
         return f"{own_name} of {words(network.get_submodule(path))} is used otherwise than in a layer with a rule"
-    for layer in not_by_rows(network, inputs, calls):
-        return f"{words(layer)} is called with something else than one entry per row"
+    for layer in not_by_rows(network, inputs, losses, calls):
+        return f"{words(layer)} is called with something else than one entry per row, in their order"
     for call in calls:
         if call.activations._version != call.version:
             return f"the input of {words(call.layer)} was changed in place after the layer read it"

@@ -436,6 +436,15 @@ def flip_rows(self, x):
     return self.head(self.core(x.flip(0)).tanh().flip(0))
 
 
+def roll_rows(self, x):
+    return self.head(self.core(x.roll(1, 0)).tanh().roll(-1, 0))
+
+
+def gather_rows(self, x):
+    order, back = (each[:, None].expand_as(x) for each in order_of(x))
+    return self.head(self.core(x.gather(0, order)).tanh().gather(0, back))
+
+
 def pick_one_position(self, x):  # an index too, but the rows stay in their order
     return self.head(self.core(x)[torch.arange(len(x)), (x[:, :, 0] > 0).sum(1) - 1])
 
@@ -488,6 +497,8 @@ HARD = {
     "sorted_and_put_back": (sort_and_put_back, nn.Linear(4, 4), (5, 4)),
     "selected": (select_rows, nn.Linear(4, 4), (5, 4)),
     "flipped": (flip_rows, nn.Linear(4, 4), (5, 4)),
+    "rolled": (roll_rows, nn.Linear(4, 4), (5, 4)),
+    "gathered": (gather_rows, nn.Linear(4, 4), (5, 4)),
     "positions_in_rows": (fold_positions_into_rows, nn.Linear(4, 4), (5, 3, 4)),
 }
 
@@ -654,6 +665,20 @@ def test_refusals_name_the_way_out():
         row_gradient_norms(pair, lambda outputs, t: cross_entropy(outputs[0], t), inputs, targets)
     with pytest.raises(InputError, match="Unfreeze"):
         row_gradient_norms(network.requires_grad_(False), cross_entropy, inputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "way"),
+    [
+        (nn.DataParallel, r"Give network\.module"),
+        (lambda network: torch.jit.trace(network, torch.zeros(1, 4)), "Give the module it was made from"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_networks_that_hide_their_layers_are_refused(wrap, way):
+    network = wrap(nn.Sequential(nn.Linear(4, 3)))
+    with pytest.raises(InputError, match=way):
+        row_gradient_norms(network, cross_entropy, torch.randn(5, 4), torch.zeros(5, dtype=torch.long))
 
 
 def test_a_penalty_inside_the_loss_is_refused_and_not_forgotten():

@@ -130,9 +130,9 @@ def is_out_of_order(node: Any, rows: int) -> bool:
     A network that sorts its rows, by length for instance, sorts its outputs back in the end, with an index.
     """
     kind = node.name().rstrip("0123456789")
-    if kind == "FlipBackward":
+    if kind in ("FlipBackward", "RollBackward"):
         return rows > 1 and 0 in node._saved_dims
-    if kind == "IndexSelectBackward":
+    if kind in ("IndexSelectBackward", "GatherBackward"):
         index = node._saved_index if node._saved_dim == 0 else None
     else:
         index = node._saved_indices[0] if kind in ("IndexBackward", "IndexPutBackward") else None

@@ -162,6 +162,7 @@ def row_gradients(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Te
 
 def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowPass:
     """Run the batch forward and backward once, and keep what the rows' gradients are computed from."""
+    check_module(network)
     trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not len(inputs) and world_size() > 1:
         return no_rows(trainable)
@@ -215,6 +216,17 @@ def store_gradient(network: nn.Module, gradient: Mapping[str, Tensor]) -> None:
             # In the parameter's memory layout, which fused optimizers want.
             own = torch.empty_like(parameter, requires_grad=False).copy_(gradient[name])
             parameter.grad = own if parameter.grad is None else parameter.grad + own
+
+
+def check_module(network: nn.Module) -> None:
+    """Refuse what torch cannot run with other parameters or buffers than its own."""
+    if isinstance(network, nn.DataParallel):
+        raise InputError(
+            "network is a DataParallel, whose replicas keep the rows' gradients to themselves. Give network.module, on "
+            "one GPU; or train with one process for each (docs/many-ranks.md)."
+        )
+    if isinstance(network, torch.jit.ScriptModule):
+        raise InputError("network is compiled by torch.jit, which hides its layers. Give the module it was made from.")
 
 
 def check_outputs(outputs: Tensor) -> None:

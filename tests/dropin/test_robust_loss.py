@@ -907,6 +907,7 @@ def test_bad_arguments_have_one_error_each():
     outputs, targets = classes()
     for arguments, message in (
         ({"criterion": nn.CrossEntropyLoss}, "it is a class"),
+        ({"criterion": RobustLoss(F.cross_entropy, 0.3)}, "a RobustLoss, which drops rows itself"),
         ({"balanced": "no"}, "balanced is 'no', but must be True or False"),
         ({"class_dim": "last"}, "class_dim is 'last'"),
     ):

@@ -40,7 +40,7 @@ def refuse_inference_mode() -> None:
     if torch.is_inference_mode_enabled():
         raise InputError(
             "Training needs gradients, which torch.inference_mode rules out for all tensors that are made in it. Train "
-            "outside of it, or use torch.no_grad in its place: that does no harm to a fit or a run."
+            "outside of it, or use torch.no_grad in its place, which does no harm here."
         )
 
 

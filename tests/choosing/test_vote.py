@@ -272,13 +272,33 @@ def test_classes_that_are_floats_are_told_to_be_integers(shape):
     assert told[0].filename == __file__
 
 
+@pytest.mark.parametrize("numbers", [(-1, 1), (1, 2)])
+def test_classes_of_other_numbers_are_told_how_to_be_0_and_1(numbers):
+    chance, given = two_classes(1)
+    targets = np.array(numbers)[given]
+    with pytest.warns(UserWarning, match=f"targets == {numbers[1]}"):
+        estimate_rate(chance, targets)
+    assert estimate_rate(chance, targets == numbers[1]) == estimate_rate(chance, given)
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_one_hot_targets_are_told_to_be_classes(kind):
+    random = np.random.default_rng(0)
+    chances, targets = random.dirichlet([1, 1, 1], 500), np.eye(3, dtype=kind)[random.integers(3, size=500)]
+    with pytest.warns(UserWarning, match=r"targets\.argmax\(1\)"):
+        estimate_rate(chances, targets)
+    assert estimate_rate(chances, targets.argmax(1)) > 0.5
+
+
 @pytest.mark.parametrize(
     ("predictions", "targets"),
     [
         ([0.1, 0.2, 0.9, 1.2], [0.0, 0.0, 1.0, 1.0]),  # a prediction that is no probability
         ([0.1, 0.2, 0.9, 0.8], [0.0, 0.5, 1.0, 1.0]),
         ([0.1, 0.2, 0.1, 0.2], [0.0, 0.0, 0.0, 0.0]),
-        (np.full((4, 2), 0.5), [[0.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]),
+        ([0.1, 0.2, 0.9, 0.8], [0.0, 0.0, 1.3, 1.3]),  # as an estimator may scale them
+        (np.full((4, 2), 0.5), [[0.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]),  # several labels of a row
+        (np.full((4, 2), 0.4), [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
     ],
 )
 def test_real_values_are_told_nothing(predictions, targets):

@@ -14,7 +14,7 @@ from torch import _dynamo  # noqa: F401  all commands that train would import it
 import gradsieve.training.loop  # noqa: F401
 from gradsieve.cli import main
 
-PATIENCE = 240  # seconds until a command is killed
+TIME_LIMIT = 240  # seconds until a command is killed
 
 
 def command(arguments: list[str], folder: str, log: str) -> None:
@@ -31,7 +31,7 @@ if __name__ == "__main__":
     for order in sys.stdin:
         process = get_context("fork").Process(target=command, kwargs=json.loads(order))
         process.start()
-        process.join(PATIENCE)
+        process.join(TIME_LIMIT)
         if process.is_alive():
             process.kill()
             process.join()

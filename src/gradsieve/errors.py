@@ -1,4 +1,9 @@
-"""The exceptions. Their messages say what is wrong, where, why, and how to fix it."""
+"""The exceptions, and warnings. Their messages say what is wrong, where, why, and how to fix it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
 
 
 class GradsieveError(ValueError):
@@ -30,3 +35,11 @@ class MissingExtraError(GradsieveError, ImportError):
 
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         super().__init__(f'{purpose} needs {library}: pip install "gradsieve[{extra}]"')
+
+
+def warn(message: str) -> None:
+    """Warn at the user's own line, however deep below it this is: Python then shows it there, and only once."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "gradsieve":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)

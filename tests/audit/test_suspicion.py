@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gradsieve.audit.flags import rank_targets
 from gradsieve.audit.suspicion import ranks, suspicion
-from gradsieve.mistakes.kinds import Explained
+from gradsieve.mistakes.kinds import Diagnosis
 from gradsieve.mistakes.widths import Widths
 
 SCORES = st.lists(st.floats(0, 1e6) | st.just(float("inf")) | st.just(float("nan")), min_size=1, max_size=30)
@@ -40,7 +40,7 @@ def test_ranks_are_a_stable_order_with_unknown_rows_last(scores):
 def test_among_amounts_that_are_surely_right_the_farthest_still_come_first():
     distance = np.array([3.0, 1.0, 2.0, 0.5], dtype=np.float32)
     widths = Widths(np.empty((1, 0)), np.ones((1, 1)), np.empty((0, 1)))
-    surely_right = Explained(distance, np.full(4, -500, np.float32), np.zeros(4, np.int8), widths)
+    surely_right = Diagnosis(distance, np.full(4, -500, np.float32), np.zeros(4, np.int8), widths)
     found = rank_targets(np.full(4, 0.1), surely_right)
     assert found.flagged == 0
     assert np.argsort(ranks(found.scores)).tolist() == [0, 2, 1, 3]

@@ -1,5 +1,7 @@
 """The vote against a naive count, on rows where it must be right, and on input that cannot work."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -94,7 +96,7 @@ def test_a_lead_of_two_standard_errors_decides():
 
 
 @pytest.mark.parametrize("prefer", ["first", "baseline"])
-def test_half_a_standard_error_is_the_patience_with_a_preferred_model(prefer):
+def test_half_a_standard_error_is_the_leeway_of_a_preferred_model(prefer):
     assert choose(*two_sides(49, 51), prefer=prefer).best == 0  # a fifth of one behind
     assert choose(*two_sides(49, 51)).best == 1
     assert choose(*two_sides(45, 55), prefer=prefer).best == 1  # one behind
@@ -256,6 +258,53 @@ def test_a_column_of_logits_is_refused():
     chance, given = two_classes(1)
     with pytest.raises(InputError, match=r"predictions\[0, \d+\] is .* sigmoid .* floats"):
         estimate_rate(np.log(chance / (1 - chance)), given)
+
+
+@pytest.mark.parametrize("shape", [(2000,), (2000, 1)])
+def test_classes_that_are_floats_are_told_to_be_integers(shape):
+    """Binary cross-entropy wants them so. As real values, they hide how many labels are wrong."""
+    chance, given = two_classes(1)
+    targets = given.reshape(shape).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"targets.astype\(int\)") as told:
+        assert estimate_rate(chance.reshape(shape), targets) < 0.2 < estimate_rate(chance.reshape(shape), given)
+    with pytest.warns(UserWarning, match=r"targets.astype\(int\)"):
+        choose([chance.reshape(shape), np.full(shape, 0.5)], torch.tensor(targets))
+    assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("numbers", [(-1, 1), (1, 2)])
+def test_classes_of_other_numbers_are_told_how_to_be_0_and_1(numbers):
+    chance, given = two_classes(1)
+    targets = np.array(numbers)[given]
+    with pytest.warns(UserWarning, match=f"targets == {numbers[1]}"):
+        estimate_rate(chance, targets)
+    assert estimate_rate(chance, targets == numbers[1]) == estimate_rate(chance, given)
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_one_hot_targets_are_told_to_be_classes(kind):
+    random = np.random.default_rng(0)
+    chances, targets = random.dirichlet([1, 1, 1], 500), np.eye(3, dtype=kind)[random.integers(3, size=500)]
+    with pytest.warns(UserWarning, match=r"targets\.argmax\(1\)"):
+        estimate_rate(chances, targets)
+    assert estimate_rate(chances, targets.argmax(1)) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("predictions", "targets"),
+    [
+        ([0.1, 0.2, 0.9, 1.2], [0.0, 0.0, 1.0, 1.0]),  # a prediction that is no probability
+        ([0.1, 0.2, 0.9, 0.8], [0.0, 0.5, 1.0, 1.0]),
+        ([0.1, 0.2, 0.1, 0.2], [0.0, 0.0, 0.0, 0.0]),
+        ([0.1, 0.2, 0.9, 0.8], [0.0, 0.0, 1.3, 1.3]),  # as an estimator may scale them
+        (np.full((4, 2), 0.5), [[0.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]),  # several labels of a row
+        (np.full((4, 2), 0.4), [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
+    ],
+)
+def test_real_values_are_told_nothing(predictions, targets):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimate_rate(predictions, targets)
 
 
 def test_counts_and_floats_are_amounts():

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
 import torch
 
 from gradsieve.data import DATASETS
+from gradsieve.data.check import check_folder
 from gradsieve.data.pickles import read_pickle
+from gradsieve.data.published import PUBLISHED
 from gradsieve.data.validate import validate
 from gradsieve.errors import InputError
 
@@ -223,3 +227,37 @@ def test_pickles_without_images_and_labels_are_refused(tmp_path, fields):
     (folder / "data_batch_1").write_bytes(pickle.dumps(fields, 3))
     with pytest.raises(InputError, match="data_batch_1"):
         DATASETS["cifar10"](folder)
+
+
+# What gradsieve data check says.
+
+
+def checked(name, folder):
+    """What is wrong with a data set, as if its files were the published ones."""
+    sums = {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.bin")}
+    published = {name: replace(PUBLISHED[name], files=sums)}
+    found = next(each for each in check_folder(folder, published) if each.name == name)
+    return found.state, " ".join(found.problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "place", "names"),
+    [
+        ("cifar10", write_binary10, "cifar-10-batches-bin", "batches.meta.txt"),
+        ("cifar100", write_binary100, "cifar-100-binary", "fine_label_names.txt"),
+        ("cifar10", write_python10, "cifar-10-batches-py", "batches.meta"),
+    ],
+)
+def test_a_check_tells_of_missing_and_of_wrong_names(tmp_path, name, write, place, names):
+    folder = write(tmp_path / place)
+    assert checked(name, tmp_path) == ("complete", "")
+    content = (folder / names).read_bytes()
+    (folder / names).unlink()
+    assert checked(name, tmp_path) == (
+        "incomplete",
+        f"{folder / names} is missing: classes would be shown as numbers",
+    )
+    (folder / names).write_bytes(content[: len(content) // 2])
+    state, problems = checked(name, tmp_path)
+    assert state == "incomplete"
+    assert names in problems

@@ -152,3 +152,14 @@ def test_a_network_of_one_output_is_judged_as_one_of_two(digits):
     assert (one.rate, one.estimate) == (two.rate, pytest.approx(two.estimate, abs=1e-3))
     with pytest.raises(InputError, match="Apply sigmoid to logits"):
         find_drop_rate(loop(torch.Tensor.detach), given, epochs=EPOCHS)
+
+
+def test_classes_as_binary_cross_entropy_takes_them_are_told_once_and_at_the_callers_line():
+    given = torch.tensor([0.0, 1.0]).repeat(300)
+
+    def fit(rate, rows):
+        yield from [lambda others: torch.rand(len(others))] * 3
+
+    with pytest.warns(UserWarning, match=r"targets\.long\(\)") as told:
+        find_drop_rate(fit, given, epochs=3)
+    assert {each.filename for each in told} == {__file__}

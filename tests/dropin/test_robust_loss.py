@@ -907,6 +907,7 @@ def test_bad_arguments_have_one_error_each():
     outputs, targets = classes()
     for arguments, message in (
         ({"criterion": nn.CrossEntropyLoss}, "it is a class"),
+        ({"criterion": RobustLoss(F.cross_entropy, 0.3)}, "a RobustLoss, which drops rows itself"),
         ({"balanced": "no"}, "balanced is 'no', but must be True or False"),
         ({"class_dim": "last"}, "class_dim is 'last'"),
     ):
@@ -939,3 +940,27 @@ def test_an_option_that_is_set_later_holds_from_then_on(name, value):
     setattr(later, name, value)
     torch.testing.assert_close(later(outputs, targets), at_once(outputs, targets))
     assert torch.equal(later.kept, at_once.kept)
+
+
+class Halved:
+    """A loss of one's own that is no module."""
+
+    ignore_index = -100
+
+    def __call__(self, outputs, targets):
+        return F.cross_entropy(outputs, targets, ignore_index=self.ignore_index, reduction="none") / 2
+
+
+@pytest.mark.parametrize("kind", [nn.CrossEntropyLoss, Own, Halved])
+@pytest.mark.parametrize("wrap", [lambda criterion: criterion, partial], ids=["plain", "partial"])
+def test_a_label_that_a_criterion_ignores_only_later_counts_no_more(kind, wrap):
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(40, 5), torch.randint(5, (40,))
+    changed, made_so = kind(), kind()
+    later = RobustLoss(wrap(changed), 0.3)
+    later(outputs, targets)
+    changed.ignore_index = made_so.ignore_index = 2
+    at_once = RobustLoss(wrap(made_so), 0.3)
+    torch.testing.assert_close(later(outputs, targets), at_once(outputs, targets))
+    assert torch.equal(later.kept, at_once.kept)
+    assert 2 not in targets[later.kept]

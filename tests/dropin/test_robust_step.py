@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gradsieve import METHODS, robust_step
+from gradsieve import METHODS, RobustLoss, robust_step
 from gradsieve.errors import InputError
 
 ROWS = 24
@@ -149,6 +149,7 @@ REFUSED = {
     "option value": ({"passes": "twice"}, "passes is 'twice'"),
     "task": ({"method": "huber"}, "huber is made for regression"),
     "two": ({"method": "co-prl-l"}, "co-prl-l trains 2 networks, but models has 1"),
+    "trimmed": ({"criterion": RobustLoss(F.cross_entropy, 0.3)}, "a RobustLoss, which drops rows itself"),
     "level": ({"method": "spl", "level": "data"}, "a step sees a batch"),
 }
 
@@ -172,11 +173,24 @@ def test_bad_batches_are_refused():
         (model, inputs, torch.tensor(1), "targets is of shape"),
         (model, inputs, targets.to("meta"), "on cpu, meta"),
         ([model, model], inputs, targets, same),
+        (network().requires_grad_(False), inputs, targets, "models has no trainable parameter"),
     ):
         method = "co-prl-l" if message is same else "prl-l"
         with pytest.raises(InputError, match=message):
             robust_step(models, rows, labels, criterion=F.cross_entropy, drop_rate=0.3, method=method)
     assert gradients(model) == [None] * 6
+
+
+def test_a_step_needs_no_gradients_of_the_program_around():
+    model, same = network(), network()
+    same.load_state_dict(model.state_dict())
+    robust_step(model, *batch(), criterion=F.cross_entropy, drop_rate=0.3)
+    with torch.no_grad():
+        robust_step(same, *batch(), criterion=F.cross_entropy, drop_rate=0.3)
+        assert not torch.is_grad_enabled()
+    assert all(map(torch.equal, gradients(model), gradients(same)))
+    with torch.inference_mode(), pytest.raises(InputError, match=r"use torch\.no_grad in its place"):
+        robust_step(same, *batch(), criterion=F.cross_entropy, drop_rate=0.3)
 
 
 @pytest.mark.parametrize("method", ["prl-l", "prl-g", "sever", "ignormclip", "coordinate-median"])

@@ -406,6 +406,10 @@ def test_a_fit_needs_no_gradients_of_the_program_around(drop_rate):
         found = model.fit(X, y).predict(X)
         assert not torch.is_grad_enabled()
     assert (found == expected).all()
+    with torch.inference_mode():
+        assert (model.predict(X) == expected).all()
+        with pytest.raises(InputError, match=r"Train outside of it, or use torch.no_grad"):
+            model.fit(X, y)
 
 
 def test_one_class_is_told_in_its_own_words():

@@ -109,11 +109,12 @@ class NoRay:
         WorkerCrashedError = type("WorkerCrashedError", (Exception,), {})
         RayError = Exception
 
-    def __init__(self, resources, answer):
-        self.resources, self.answer, self.asked, self.cancelled = resources, answer, {}, []
+    def __init__(self, nodes, answer):
+        self.resources, self.answer, self.asked, self.cancelled = nodes, answer, {}, []
 
-    def cluster_resources(self):
-        return self.resources
+    def nodes(self):
+        lost = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 64.0}}
+        return [lost, *({"Alive": True, "Resources": each} for each in self.resources)]
 
     def remote(self, **options):
         self.asked |= options
@@ -136,8 +137,8 @@ class NoRay:
         self.asked["shut down"] = True
 
 
-def pool(monkeypatch, resources, answer=lambda task: Outcome("done")):
-    fake = NoRay(resources, answer)
+def pool(monkeypatch, *nodes, answer=lambda task: Outcome("done")):
+    fake = NoRay(nodes, answer)
     monkeypatch.setattr(ray_pool, "connect", lambda address: fake)
     return fake
 
@@ -146,7 +147,7 @@ def test_a_worker_that_is_lost_again_and_again_is_an_error_that_keeps_what_is_fi
     def lost(task):
         raise NoRay.exceptions.WorkerCrashedError("The worker died unexpectedly")
 
-    fake = pool(monkeypatch, {"CPU": 2}, lost)
+    fake = pool(monkeypatch, {"CPU": 2}, answer=lost)
     with pytest.raises(GradsieveError, match=r"Its worker was lost 11 times .*try again, and it goes on"):
         reproduce.reproduce("table2", SCOPE, tmp_path, cluster=Cluster())
     assert len(fake.cancelled) == 1  # the other run is told to stop
@@ -160,17 +161,20 @@ def test_a_folder_that_the_nodes_do_not_share_is_noticed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("resources", "cluster", "expected"),
+    ("nodes", "cluster", "expected"),
     [
-        ({"CPU": 4.0}, Cluster(), (0, 4)),
-        ({"CPU": 64.0, "GPU": 8.0}, Cluster(), (1, 8)),
-        ({"CPU": 64.0, "GPU": 8.0}, Cluster(gpus_per_run=0.25), (0.25, 32)),
-        ({"CPU": 16.0, "GPU": 8.0}, Cluster(gpus_per_run=0.25), (0.25, 16)),
-        ({"CPU": 16.0, "GPU": 8.0}, Cluster(gpus_per_run=0), (0, 16)),
+        ([{"CPU": 4.0}], Cluster(), (0, 4)),
+        ([{"CPU": 64.0, "GPU": 8.0}], Cluster(), (1, 8)),
+        ([{"CPU": 64.0, "GPU": 8.0}], Cluster(gpus_per_run=0.25), (0.25, 32)),
+        ([{"CPU": 64.0, "GPU": 8.0}], Cluster(gpus_per_run=0.3), (0.3, 24)),  # a share is a share of one GPU
+        ([{"CPU": 16.0, "GPU": 8.0}], Cluster(gpus_per_run=0.25), (0.25, 16)),
+        ([{"CPU": 16.0, "GPU": 8.0}], Cluster(gpus_per_run=0), (0, 16)),
+        ([{"CPU": 8.0, "GPU": 3.0}, {"CPU": 8.0, "GPU": 3.0}, {"CPU": 8.0}], Cluster(gpus_per_run=2), (2, 2)),
+        ([{"GPU": 8.0}, {"CPU": 2.0, "GPU": 8.0}], Cluster(), (1, 2)),
     ],
 )
-def test_so_many_runs_are_at_work_as_fit(monkeypatch, tmp_path, resources, cluster, expected):
-    fake = pool(monkeypatch, resources)
+def test_so_many_runs_are_at_work_as_fit(monkeypatch, tmp_path, nodes, cluster, expected):
+    fake = pool(monkeypatch, *nodes)
     cell = reproduce.plan("table2", SCOPE, tmp_path)[0]
     started, most, ended = [], [], []
     tasks = [reproduce.Task(cell.run, tmp_path / str(number)) for number in range(100)]
@@ -198,9 +202,21 @@ def test_what_a_run_may_ask_for(monkeypatch):
     for gpus in (-0.5, 1.5):
         with pytest.raises(InputError, match="gpus_per_run is"):
             read_cluster("ray", gpus)
-    fake = pool(monkeypatch, {"CPU": 2})
-    with pytest.raises(InputError, match="A run needs 1 GPUs, but the cluster has 0"):
-        ray_pool.run_on_ray([], Cluster(gpus_per_run=1), None, lambda number: None, lambda *each: None)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cluster", "reason"),
+    [
+        ([{"CPU": 2.0}], Cluster(gpus_per_run=1), "A run needs 1 GPUs, but the cluster has no node with more than 0"),
+        ([{"CPU": 8.0, "GPU": 4.0}] * 2, Cluster(gpus_per_run=8), "needs 8 GPUs, but .* no node with more than 4"),
+        ([{"CPU": 8.0}, {"GPU": 4.0}], Cluster(), "a CPU and 1 GPUs on one node, but no node of the cluster has both"),
+        ([], Cluster(), "a CPU and 0 GPUs on one node"),
+    ],
+)
+def test_a_run_that_fits_no_node_is_refused_since_ray_would_wait_forever(monkeypatch, nodes, cluster, reason):
+    fake = pool(monkeypatch, *nodes)
+    with pytest.raises(InputError, match=reason):
+        ray_pool.run_on_ray([], cluster, None, lambda number: None, lambda *each: None)
     assert fake.asked["shut down"]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradsieve.mistakes import kinds, scatter
-from gradsieve.mistakes.kinds import KINDS, common_order, explain, learn_kinds, single_output_kinds
+from gradsieve.mistakes.kinds import KINDS, common_order, diagnose, learn_kinds, single_output_kinds
 from gradsieve.mistakes.scatter import residual_scale, spread
 from gradsieve.mistakes.widths import Widths, learn_widths, no_gaps, off_outputs, row_widths
 
@@ -41,7 +41,7 @@ def changed(kind, random, given):
 def test_each_kind_is_named_and_honest_rows_are_right(kind, rows):
     random, expected, given = rows
     given[:WRONG] = changed(kind, random, given[:WRONG])
-    found = explain(given, expected)
+    found = diagnose(given, expected)
     assert (found.odds[:WRONG] > 0).mean() > 0.95
     assert (found.odds[WRONG:] > 0).mean() < 0.01
     assert np.mean(found.kind[:WRONG] == kind) > 0.95
@@ -50,7 +50,7 @@ def test_each_kind_is_named_and_honest_rows_are_right(kind, rows):
 def test_a_row_that_is_a_little_larger_than_expected_is_not_called_scaled(rows):
     _, expected, given = rows
     given[:WRONG] *= 1.3
-    assert not (explain(given, expected).kind[:WRONG] == "scaled").any()
+    assert not (diagnose(given, expected).kind[:WRONG] == "scaled").any()
 
 
 def test_an_order_that_rows_share_is_found_where_one_row_would_show_nothing(rows):
@@ -60,7 +60,7 @@ def test_an_order_that_rows_share_is_found_where_one_row_would_show_nothing(rows
     given = expected + 0.15 * random.normal(size=expected.shape)
     order = np.array([2, 0, 1, 4, 5, 3])
     given[:WRONG] = given[:WRONG][:, order]
-    found = explain(given, expected)
+    found = diagnose(given, expected)
     assert learn_kinds(given, expected, no_gaps(500)).order.tolist() == np.argsort(order).tolist()
     flagged = found.odds > 0
     assert (np.arange(500) < WRONG)[flagged].mean() > 0.9
@@ -85,7 +85,7 @@ def test_two_of_many_numbers_that_changed_places_are_swapped(rows):
     for row in range(WRONG):  # another pair in each row: no order is shared
         pair = [row % 10, (row + 1 + row // 10) % 10]
         given[row, pair] = given[row, pair[::-1]]
-    found = explain(given, expected)
+    found = diagnose(given, expected)
     far = np.abs(given - expected).max(1) > 20 * NOISE
     assert far.sum() > 30
     assert np.mean(found.kind[far] == "swapped") > 0.95
@@ -96,7 +96,7 @@ def test_outputs_may_have_units_of_their_own(rows):
     random, expected, given = rows
     given[:WRONG] = changed("random", random, given[:WRONG])
     units = np.array([1000.0, *np.ones(9)])
-    plain, scaled = explain(given, expected), explain(given * units, expected * units)
+    plain, scaled = diagnose(given, expected), diagnose(given * units, expected * units)
     assert ((plain.odds > 0) == (scaled.odds > 0)).all()
     assert (plain.kind[:WRONG] == scaled.kind[:WRONG]).all()
     assert np.allclose(plain.distance, scaled.distance)
@@ -110,7 +110,7 @@ def test_one_number_can_be_off_by_its_sign_or_a_power_of_ten(rows):
     given[20:40] *= 1000
     given[40:60] /= 10
     given[60:80] += 3.3
-    found = explain(given, expected)
+    found = diagnose(given, expected)
     assert (found.odds[:80] > 0).all()
     assert (found.kind[:20] == "sign flipped").all()
     assert (found.kind[20:60] == "scaled").all()
@@ -122,7 +122,7 @@ def test_heavy_tails_of_right_rows_are_no_errors(rows):
     random, expected, _ = rows
     width = np.where(np.arange(500) < WRONG, 3.0, 1.0)[:, None]
     given = expected + NOISE * width * random.normal(size=expected.shape)
-    assert (explain(given, expected).odds > 0).mean() < 0.02
+    assert (diagnose(given, expected).odds > 0).mean() < 0.02
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_heavy_tails_of_right_rows_are_no_errors(rows):
     ],
 )
 def test_whatever_the_numbers_the_odds_are_numbers(given, expected):
-    found = explain(given, expected)
+    found = diagnose(given, expected)
     assert not np.isnan(found.odds).any()
     assert np.isfinite(found.distance).all()
 
@@ -144,10 +144,10 @@ def test_whatever_the_numbers_the_odds_are_numbers(given, expected):
 def test_many_rows_are_explained_in_parts(rows, monkeypatch):
     random, expected, given = rows
     given[::5] = changed("sign flipped", random, given[::5])
-    whole = explain(given, expected)
+    whole = diagnose(given, expected)
     monkeypatch.setattr(scatter, "PART", 120)
     monkeypatch.setattr(scatter, "SAMPLE", 250)
-    parts = explain(given, expected)
+    parts = diagnose(given, expected)
     assert np.mean((whole.odds > 0) == (parts.odds > 0)) > 0.99
     assert len(parts.kind) == 500
 
@@ -176,7 +176,7 @@ def test_one_output_that_is_off_is_explained_by_itself(rows):
     given[20:40, 7] *= 10
     given[40:60, 2] += random.uniform(4, 30, size=20)
     given[60:80] = random.uniform(-9, 9, size=(20, 10))
-    found, off = explain(given, expected), off_outputs(given, expected, no_gaps(500), alike(10), np.full(10, NOISE))
+    found, off = diagnose(given, expected), off_outputs(given, expected, no_gaps(500), alike(10), np.full(10, NOISE))
     named = np.array(KINDS)[single_output_kinds(given, expected, no_gaps(500), found.number, off, found.odds > 0)]
     truth = np.repeat(["sign flipped", "scaled", "random", "random"], 20)
     assert (named[:80] == truth).mean() > 0.9
@@ -191,7 +191,7 @@ def test_a_right_row_that_is_zero_is_not_called_scaled(outputs):
     expected[:40] = random.normal(size=(40, outputs))
     given = expected + random.normal(size=expected.shape)
     given[:40] = 0
-    assert not (explain(given, expected).odds[:40] > 0).any()
+    assert not (diagnose(given, expected).odds[:40] > 0).any()
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
@@ -201,14 +201,14 @@ def test_targets_that_are_mostly_zero_are_right_in_any_unit(share, unit):
     amount = np.where(random.random((1000, 1)) < share, 0, random.exponential(20, size=(1000, 1)) + 5)
     given = unit * amount
     expected = unit * (amount + random.normal(size=amount.shape))
-    assert (explain(given, expected).odds > 0).mean() < 0.01
+    assert (diagnose(given, expected).odds > 0).mean() < 0.01
 
 
 def test_counts_are_right():
     random = np.random.default_rng(2)
     for mean in (0.2, 0.5, 3.0):
         expected = mean * np.exp(0.5 * random.normal(size=(2000, 1)))
-        assert (explain(random.poisson(expected).astype(float), expected).odds > 0).mean() < 0.01
+        assert (diagnose(random.poisson(expected).astype(float), expected).odds > 0).mean() < 0.01
 
 
 def test_zeros_stay_right_among_flipped_signs():
@@ -217,7 +217,7 @@ def test_zeros_stay_right_among_flipped_signs():
     expected = np.where(random.random((1000, 1)) < 0.3, 0, random.normal(0, 10, size=(1000, 1)))
     given = np.where(expected == 0, 0, expected + 0.3 * random.normal(size=expected.shape))
     flipped = (random.random((1000, 1)) < 0.4) & (np.abs(expected) > 3)
-    found = explain(np.where(flipped, -given, given), expected)
+    found = diagnose(np.where(flipped, -given, given), expected)
     assert not (found.odds[given[:, 0] == 0] > 0).any()
     assert (found.odds[flipped[:, 0]] > 0).mean() > 0.95
 
@@ -232,10 +232,10 @@ def test_errors_that_grow_with_the_amount_are_no_mistakes(noise):
     random = np.random.default_rng(0)
     expected = np.exp(2 * random.normal(size=(1000, 1)))
     given = expected * np.exp(noise * random.normal(size=expected.shape))
-    assert (explain(given, expected).odds > 0).mean() < 0.03
+    assert (diagnose(given, expected).odds > 0).mean() < 0.03
     dear = np.flatnonzero(expected[:, 0] > 3)[:40]
     given[dear] *= -1
-    found = explain(given, expected)
+    found = diagnose(given, expected)
     assert (found.odds[dear] > 0).mean() > 0.9
     assert (np.delete(found.odds, dear) > 0).mean() < 0.03
 
@@ -273,9 +273,9 @@ def test_rows_of_which_too_little_is_known_are_not_called_wrong(rows):
     random, expected, given = rows
     gaps = (np.arange(500) % 12 == 0)[:, None]
     expected[gaps[:, 0]] = 0.1 * random.normal(size=(gaps.sum(), 10))  # the mean of all, about
-    assert (explain(given, expected).odds[gaps[:, 0]] > 0).mean() > 0.9
-    found = explain(given, expected, gaps)
+    assert (diagnose(given, expected).odds[gaps[:, 0]] > 0).mean() > 0.9
+    found = diagnose(given, expected, gaps)
     assert not (found.odds > 0).any()
     one = gaps & (np.arange(500) == 0)[:, None]  # a single one shows no width of its own
     given[gaps[:, 0] & ~one[:, 0]] = expected[gaps[:, 0] & ~one[:, 0]]
-    assert not (explain(given, expected, one).odds > 0).any()
+    assert not (diagnose(given, expected, one).odds > 0).any()

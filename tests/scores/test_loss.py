@@ -242,3 +242,50 @@ def test_outputs_and_targets_must_have_as_many_rows(shapes):
     outputs, targets = torch.zeros(shapes[0]), torch.zeros(shapes[1], dtype=torch.long)
     with pytest.raises(InputError, match="the first dimension of both must be the rows"):
         row_losses(F.cross_entropy, outputs, targets)
+
+
+class OwnSquare(nn.MSELoss):
+    """A loss of the user's own, which is not looked into."""
+
+    def forward(self, input, target):
+        return (input - target).square()
+
+
+@pytest.mark.parametrize("criterion", [lambda o, t: (o - t).abs(), OwnSquare()])
+@pytest.mark.parametrize("shapes", [((6, 1), (6,)), ((6,), (6, 1))])
+@pytest.mark.parametrize("of_rows", [row_losses, loss_gradient_norm])
+def test_a_loss_of_ones_own_that_compares_every_row_with_every_other_is_refused(criterion, shapes, of_rows):
+    """The mean over a row's elements would be its loss, and hardly depend on its own target."""
+    outputs, targets = map(torch.randn, shapes)
+    with pytest.raises(InputError, match=r"gives shape \(6, 6\)\. Reshape one of them, .* targets\.view_as\(outputs\)"):
+        of_rows(criterion, outputs, targets)
+
+
+def test_a_loss_may_widen_a_target_to_all_outputs_and_give_any_number_of_values():
+    outputs, targets = torch.randn(6, 4), torch.randn(6, 1)
+    torch.testing.assert_close(
+        row_losses(lambda o, t: (o - t) ** 2, outputs, targets), ((outputs - targets) ** 2).mean(1)
+    )
+    assert row_losses(lambda o, t: (o - t).repeat(1, 9), outputs, targets).shape == (6,)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "targets", "way"),
+    [
+        (F.cross_entropy, torch.zeros(6), r"Pass targets\.long\(\)"),
+        (F.cross_entropy, torch.zeros(6, dtype=torch.int32), r"Pass targets\.long\(\)"),
+        (F.cross_entropy, torch.zeros(6, 1, dtype=torch.long), r"Pass targets\.squeeze\(1\)"),
+        (nn.BCEWithLogitsLoss(), torch.zeros(6, 3, dtype=torch.long), r"Pass targets\.float\(\)"),
+        (nn.BCELoss(), torch.zeros(6, 3, dtype=torch.bool), r"Pass targets\.float\(\)"),
+    ],
+)
+@pytest.mark.parametrize("of_rows", [row_losses, loss_gradient_norm])
+def test_targets_of_the_wrong_kind_or_shape_are_told_what_to_pass(criterion, targets, way, of_rows):
+    with pytest.raises(InputError, match=way):
+        of_rows(criterion, torch.rand(6, 3), targets)
+
+
+def test_complex_outputs_are_ranked_by_both_their_parts():
+    outputs, targets = torch.randn(2, 6, 3, dtype=torch.cfloat)
+    norms = loss_gradient_norm(lambda o, t: torch.view_as_real(o - t).square().sum((1, 2)), outputs, targets)
+    torch.testing.assert_close(norms, 2 * torch.linalg.vector_norm(outputs - targets, dim=1))

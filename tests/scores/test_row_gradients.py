@@ -408,6 +408,47 @@ def fold_positions_into_rows(self, x):
     return self.head(self.core(x.flatten(0, 1)).tanh().unflatten(0, x.shape[:2]).mean(1))
 
 
+def order_of(x):
+    """Rows by size, as recurrent networks sort them by length; and back."""
+    order = x[:, 0].argsort(descending=True)
+    return order, order.argsort()
+
+
+def sort_rows(self, x):
+    order, back = order_of(x)
+    return self.head(self.core(x[order]).tanh()[back])
+
+
+def sort_and_put_back(self, x):
+    order, _ = order_of(x)
+    ascending = self.core(x[order]).tanh()
+    restored = torch.empty_like(ascending)
+    restored[order] = ascending
+    return self.head(restored)
+
+
+def select_rows(self, x):
+    order, back = order_of(x)
+    return self.head(self.core(x.index_select(0, order)).tanh().index_select(0, back))
+
+
+def flip_rows(self, x):
+    return self.head(self.core(x.flip(0)).tanh().flip(0))
+
+
+def roll_rows(self, x):
+    return self.head(self.core(x.roll(1, 0)).tanh().roll(-1, 0))
+
+
+def gather_rows(self, x):
+    order, back = (each[:, None].expand_as(x) for each in order_of(x))
+    return self.head(self.core(x.gather(0, order)).tanh().gather(0, back))
+
+
+def pick_one_position(self, x):  # an index too, but the rows stay in their order
+    return self.head(self.core(x)[torch.arange(len(x)), (x[:, :, 0] > 0).sum(1) - 1])
+
+
 def overwrite_input(self, x):
     x = self.core(x)
     out = self.head(x)
@@ -452,6 +493,12 @@ HARD = {
     "weight_norm": (follow, nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), (5, 4)),
     "positions": (add_positions, nn.Embedding(5, 4), (5, 5, 4)),
     "positions_first": (put_positions_first, nn.Linear(4, 4), (5, 5, 4)),
+    "sorted": (sort_rows, nn.Linear(4, 4), (5, 4)),
+    "sorted_and_put_back": (sort_and_put_back, nn.Linear(4, 4), (5, 4)),
+    "selected": (select_rows, nn.Linear(4, 4), (5, 4)),
+    "flipped": (flip_rows, nn.Linear(4, 4), (5, 4)),
+    "rolled": (roll_rows, nn.Linear(4, 4), (5, 4)),
+    "gathered": (gather_rows, nn.Linear(4, 4), (5, 4)),
     "positions_in_rows": (fold_positions_into_rows, nn.Linear(4, 4), (5, 3, 4)),
 }
 
@@ -465,6 +512,19 @@ def test_falls_back_to_rows_one_by_one(name):
     rows = row_pass(network, cross_entropy, inputs, targets)
     torch.testing.assert_close(rows.outputs, network(inputs).detach(), **EXACT)
     torch.testing.assert_close(rows.losses, cross_entropy(network(inputs), targets).detach(), **EXACT)
+
+
+@pytest.mark.usefixtures("shares_only")
+def test_an_index_that_leaves_the_rows_in_order_is_no_obstacle():
+    network, (inputs, targets) = Lambda(pick_one_position, core=nn.Linear(4, 4), head=nn.Linear(4, 3)), rows_of(9, 5, 4)
+    assert_rows(network.double(), inputs, targets, rows_alone(network, inputs, targets))
+
+
+def test_rows_that_only_happened_to_be_in_order_are_watched_on():
+    network, (inputs, targets) = Lambda(sort_rows, core=nn.Linear(4, 4), head=nn.Linear(4, 3)).double(), rows_of(9, 4)
+    first = inputs[:, 0].argmax()
+    row_gradient_norms(network, cross_entropy, inputs[first, None], targets[first, None])
+    assert_rows(network, inputs, targets, rows_alone(network, inputs, targets))
 
 
 def count_anew(self, x):
@@ -605,6 +665,20 @@ def test_refusals_name_the_way_out():
         row_gradient_norms(pair, lambda outputs, t: cross_entropy(outputs[0], t), inputs, targets)
     with pytest.raises(InputError, match="Unfreeze"):
         row_gradient_norms(network.requires_grad_(False), cross_entropy, inputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "way"),
+    [
+        (nn.DataParallel, r"Give network\.module"),
+        (lambda network: torch.jit.trace(network, torch.zeros(1, 4)), "Give the module it was made from"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_networks_that_hide_their_layers_are_refused(wrap, way):
+    network = wrap(nn.Sequential(nn.Linear(4, 3)))
+    with pytest.raises(InputError, match=way):
+        row_gradient_norms(network, cross_entropy, torch.randn(5, 4), torch.zeros(5, dtype=torch.long))
 
 
 def test_a_penalty_inside_the_loss_is_refused_and_not_forgotten():

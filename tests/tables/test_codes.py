@@ -84,3 +84,14 @@ def test_codes_among_the_inputs_that_a_number_cannot_hold(tmp_path):
     path = write(tmp_path / "t.parquet", {"code": LARGE * 30, "y": [0.5, 1.5] * 30})
     with pytest.raises(InputError, match=r"row 1, column code: .* Write code as text"):
         fit_file(path, ["y"], tmp_path / "m", task="regression", categorical=["code"])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_classes_that_differ_in_capitals_alone_stay_apart_and_are_told(tmp_path, way):
+    told = []
+    classes, _ = fit(tmp_path, way, ["Yes", "no", "yes", "nein"] * 60, note=told.append)
+    assert classes == ["Yes", "nein", "no", "yes"]
+    (note,) = told
+    assert note.startswith("'Yes' and 'yes' are different classes: they differ in capitals alone")
+    fit(tmp_path / "other", way, ["Yes", "no", "Ja", "nein"] * 60, note=told.append)
+    assert len(told) == 1

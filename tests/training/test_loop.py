@@ -98,6 +98,12 @@ def test_a_run_needs_no_gradients_of_the_program_around(digits):
         assert same(train(digits(seed=3)), expected)
 
 
+def test_a_run_in_inference_mode_is_told_what_to_use_instead(digits, tmp_path):
+    with torch.inference_mode(), pytest.raises(InputError, match=r"Train outside of it, or use torch.no_grad"):
+        train(digits(seed=3), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_runs_in_threads_have_the_bits_of_runs_alone(digits):
     """torch has one default generator for all threads."""
     runs = [digits(seed=seed) for seed in range(4)]

@@ -36,7 +36,7 @@ def work(rank, order):
     log = os.open(order["logs"] + str(rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    group.PATIENCE = timedelta(seconds=order["patience"])
+    group.RANK_TIMEOUT = timedelta(seconds=order["rank_timeout"])
     if rank == 0 and order["most_bytes"]:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["most_bytes"], order["most_bytes"]))
@@ -90,7 +90,7 @@ class Ranks:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        usual = {"patience": 60, "most_bytes": 0, "other_code": False, "second": []}
+        usual = {"rank_timeout": 60, "most_bytes": 0, "other_code": False, "second": []}
         order = usual | {"world": world, "port": port, "logs": str(self.logs)} | order
         self.children = self.tell(json.dumps(order | {"arguments": [str(each) for each in arguments]}))
 
@@ -238,7 +238,7 @@ def test_a_signal_while_ranks_choose_a_rate_is_not_lost(rank, ranks, tmp_path):
 
 def test_a_rank_that_hangs_is_given_up(ranks, tmp_path):
     path = tmp_path / "run"
-    ranks.start([*RUNS["prl-l"], "--epochs", "300", "--out", path, "--save-every", "0"], patience=3)
+    ranks.start([*RUNS["prl-l"], "--epochs", "300", "--out", path, "--save-every", "0"], rank_timeout=3)
     wait_for(path / "metrics.jsonl")
     os.kill(ranks.children[1], signal.SIGSTOP)
     time.sleep(4)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gradsieve.methods import METHODS
 from gradsieve.methods.prl_l import PRLL
-from gradsieve.mistakes.kinds import Explained
+from gradsieve.mistakes.kinds import Diagnosis
 from gradsieve.mistakes.share import LARGEST_SCORE
 from gradsieve.mistakes.widths import Gaps
 
@@ -78,7 +78,7 @@ def caution_if_unpredictable(given: NDArray[Any], against: int) -> str:
     )
 
 
-def rank_targets(mean_score: Array, explained: Explained) -> Flagging:
+def rank_targets(mean_score: Array, diagnosis: Diagnosis) -> Flagging:
     """Real-valued targets: by the larger of the mean score and the final distance, each as a multiple of its median,
     times the probability of being wrong.
 
@@ -86,9 +86,9 @@ def rank_targets(mean_score: Array, explained: Explained) -> Flagging:
     So a row that is far off by either is suspect. As many rows are flagged as are more likely wrong than right.
     """
     scores = in_medians(mean_score)
-    np.maximum(scores, in_medians(explained.distance), out=scores)  # in place, to save memory
-    scores *= chance_of(explained.odds) + DOUBT
-    wrong = int(((explained.odds > 0) & ~np.isnan(mean_score)).sum())
+    np.maximum(scores, in_medians(diagnosis.distance), out=scores)  # in place, to save memory
+    scores *= chance_of(diagnosis.odds) + DOUBT
+    wrong = int(((diagnosis.odds > 0) & ~np.isnan(mean_score)).sum())
     return Flagging(scores, wrong, "rows that a mistake explains better than the errors of the network")
 
 

@@ -14,7 +14,7 @@ from gradsieve.audit.flags import rank_classes, rank_targets
 from gradsieve.audit.result import Audit
 from gradsieve.audit.suspicion import ranks, suspicion
 from gradsieve.data import Task
-from gradsieve.mistakes.kinds import KINDS, explain, single_output_kinds
+from gradsieve.mistakes.kinds import KINDS, diagnose, single_output_kinds
 from gradsieve.mistakes.scatter import residual_scale
 from gradsieve.mistakes.share import score as loss_layer_score
 from gradsieve.mistakes.widths import no_gaps, off_outputs
@@ -72,24 +72,24 @@ def judge(
         mean_score = answers.score
     gaps = gaps or {}
     missing = np.stack(list(gaps.values()), axis=1) if gaps else no_gaps(len(given))
-    explained = explain(given, answers.suggested, missing) if task == "regression" else None
-    if explained is None:
+    diagnosis = diagnose(given, answers.suggested, missing) if task == "regression" else None
+    if diagnosis is None:
         ranking = rank_classes(mean_score, given, answers.suggested, method, missing, most)
     else:
-        ranking = rank_targets(mean_score, explained)
+        ranking = rank_targets(mean_score, diagnosis)
     rank = ranks(ranking.scores)
     flagged = (rank <= ranking.flagged) & ~np.isnan(ranking.scores)
     suspect, source = suspicion(ranking.scores, int(flagged.sum())), ranking.source
     warnings = [*([ranking.caution] if ranking.caution else []), *cautions(flagged, gaps)]
     del ranking  # frees an array as long as the rows before more are made
     off = kind = None
-    if explained is not None:
+    if diagnosis is not None:
         scale = residual_scale(given, answers.suggested, ~flagged)
-        off = off_outputs(given, answers.suggested, missing, explained.widths, scale)
-        number = single_output_kinds(given, answers.suggested, missing, explained.number, off, flagged)
+        off = off_outputs(given, answers.suggested, missing, diagnosis.widths, scale)
+        number = single_output_kinds(given, answers.suggested, missing, diagnosis.number, off, flagged)
         words = np.array([*KINDS, ""], dtype=object)
         kind = words[np.where(flagged, number, np.int8(-1))]
-        del explained, number
+        del diagnosis, number
     return Audit(
         task=task,
         names=names,

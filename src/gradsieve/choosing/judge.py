@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gradsieve.choosing.estimate import is_off, tolerance
 from gradsieve.choosing.reading import Array
-from gradsieve.choosing.vote import PATIENCE, SURE, VoteResult, ballots_of, tally
+from gradsieve.choosing.vote import LEEWAY, SURE, VoteResult, ballots_of, tally
 
 # Rate 0 loses only to a median residual below this share of its own: giving up a few targets that are far larger than
 # the others, none of them wrong, takes a quarter off the median.
@@ -50,8 +50,8 @@ def judge(
     leader, lead, error = result.ranking[0], result.margins[result.ranking[0]], result.errors[result.ranking[0]]
     tied = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])
     is_doubtful = must_be_sure and leader == 1 and not is_plain_contradicted(answers, given)
-    patience = SURE if is_doubtful else PATIENCE
-    best = 0 if has_plain and lead[0] <= patience * error[0] else leader
+    leeway = SURE if is_doubtful else LEEWAY
+    best = 0 if has_plain and lead[0] <= leeway * error[0] else leader
     if given.ndim == 1:
         best = next(
             each for each in (best, *result.ranking) if not (has_plain and is_refuted(answers, given, weights, each))

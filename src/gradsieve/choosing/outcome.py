@@ -12,7 +12,7 @@ from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.reading import Array
 from gradsieve.choosing.vote import resamples
 
-CLOSE = 1.0  # standard errors: a rate that is no farther behind the winner is about as good
+ABOUT_AS_GOOD = 1.0  # standard errors: a rate that is no farther behind the winner is about as good
 MANY = 0.2  # the share of wrong targets that is reason to drop after a tied vote on a sample, or else to warn
 INTERVAL = (5, 95)  # percentiles of the estimates from resampled rows
 
@@ -55,7 +55,7 @@ def rate_by_race(votes: list[Vote], estimate: float) -> float:
 
 def is_about_as_good(margin: float, error: float, share: float) -> bool:
     """Whether a rate, if it was in any vote, was at most a standard error behind the winner."""
-    return share > 0 and -margin <= CLOSE * error
+    return share > 0 and -margin <= ABOUT_AS_GOOD * error
 
 
 def rate_by_census(last: Vote, estimate: float, largest: float) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from gradsieve.errors import InputError
+from gradsieve.errors import InputError, warn
 
 Array = NDArray[np.float64]
 
@@ -51,8 +51,30 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
     if not np.isfinite(given).all():
         row = int(np.argwhere(~np.isfinite(given))[0, 0])
         raise InputError(f"targets[{row}] is not finite. Leave the row out: it cannot vote.")
+    if way := as_classes(answers, given, is_label):
+        warn(
+            "targets count as real values, though the predictions look like probabilities of classes: wrong labels may "
+            f"go unnoticed. If the targets are classes, give {way}; in scikit-learn, take a classifier."
+        )
     width = np.array([width_of(output) for output in given.T])
     return answers / width, given / width
+
+
+def as_classes(answers: Array, given: NDArray, is_label: bool) -> str:
+    """How to give targets (N, q) that seem to be real values by mistake, beside probabilities; else empty.
+
+    Binary cross-entropy takes classes as floats 0 and 1, other code numbers them -1 and 1, or has a column for each.
+    """
+    if answers.min() < -SUM_TOLERANCE or answers.max() > 1 + SUM_TOLERANCE:
+        return ""
+    if given.shape[1] == 1:
+        values = np.unique(given)
+        if len(values) != 2 or not (is_label or np.array_equal(values, [0, 1])):
+            return ""
+        return f"targets == {values[1]:g}, or integers 0 and 1 (targets.astype(int), or targets.long() of a tensor)"
+    is_one_hot = ((given == 0) | (given == 1)).all() and (given.sum(1) == 1).all()
+    add_up = (np.abs(answers.sum(2) - 1) <= SUM_TOLERANCE).all()
+    return "targets.argmax(1)" if is_one_hot and add_up else ""
 
 
 def width_of(values: NDArray) -> float:

@@ -22,7 +22,9 @@ NEAR_HALF = 0.3  # the share of rows that is dropped or seems wrong, at least,
 COARSE = 0.3  # or the winner's median residual, in interquartile ranges, at least,
 MANY, ROUGH = 0.2, 0.2  # or both of them, at least
 # When the two networks count as rivals.
-CLOSE = 0.45  # the second one's error at most, in interquartile ranges: above, it has no rule, only the rows left over
+FITS_CLOSELY = (
+    0.45  # the second one's error at most, in interquartile ranges: above, it has no rule, only the rows left over
+)
 LEAST_PART = 0.1  # the second one's share of the rows, at least
 APART = 1.2  # their distance at least, in sums of their errors: networks nearer to each other have divided noise
 AS_CLOSE = 2.0  # the first one's error on honest rows at most, in the winner's: above, it has learned too little
@@ -78,7 +80,7 @@ def majority_first(rivals: NDArray, targets: NDArray) -> tuple[int, int]:
     answers, given = read_rows(rivals, targets)
     found = explain(answers, given, np.ones(len(given)))
     # The second begins with what the first fits badly. Unless it fits its rows closely, these follow no rule.
-    is_second = found.shares[1] > found.shares[0] and found.errors[1] <= CLOSE * given.shape[1] ** 0.5
+    is_second = found.shares[1] > found.shares[0] and found.errors[1] <= FITS_CLOSELY * given.shape[1] ** 0.5
     return (1, 0) if is_second else (0, 1)
 
 
@@ -110,7 +112,7 @@ def divide(rivals: Array, given: NDArray, weights: Array) -> Division | None:
     found = explain(rivals, given, weights)
     is_two = (
         found.shares[1] >= LEAST_PART
-        and found.errors[1] <= CLOSE * given.shape[1] ** 0.5
+        and found.errors[1] <= FITS_CLOSELY * given.shape[1] ** 0.5
         and np.median(distances(*rivals)) >= APART * found.errors.sum()
         and not agree(*rivals, within=tolerance(given))
     )

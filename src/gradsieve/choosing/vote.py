@@ -24,7 +24,7 @@ from gradsieve.errors import InputError
 Prefer = Literal["none", "first", "baseline"]
 
 CLIP = 0.99  # no row weighs more than this quantile of the weights: a single wild prediction must not decide
-PATIENCE = 0.5  # standard errors by which a preferred model may be behind and still count as the best
+LEEWAY = 0.5  # standard errors by which a preferred model may be behind and still count as the best
 SURE = 2.0  # standard errors by which the best must lead every other model to be decided
 RESAMPLES = 200  # bootstrap samples
 
@@ -146,7 +146,7 @@ def tally(ballots: Ballots, copies: NDArray, count: int, prefer: Prefer) -> Vote
     ranking = np.argsort(-standing, kind="stable").tolist()
     best = ranking[0]
     preferred = {"none": 0, "first": best, "baseline": min(1, best)}[prefer]
-    best = next((a for a in range(preferred) if margins[a, best] >= -PATIENCE * errors[a, best]), best)
+    best = next((a for a in range(preferred) if margins[a, best] >= -LEEWAY * errors[a, best]), best)
     return VoteResult((best, *(each for each in ranking if each != best)), margins, errors)
 
 

@@ -6,18 +6,17 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from gradsieve.data import DATASETS
 from gradsieve.data.celeba import LIST, load_partitions
+from gradsieve.data.cifar import CIFARS, class_names
 from gradsieve.data.published import PUBLISHED, Published
 from gradsieve.errors import GradsieveError, InputError
 
 State = Literal["complete", "incomplete", "absent"]
-# Python distributions have no fixed SHA-256, because their pickles differ from copy to copy: they are read instead.
-PICKLED = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,21 @@ def check_files(name: str, published: Published, folder: Path) -> Finding:
         elif (sum_of := content_sha256(path)) != sha256:
             what = "cannot be read" if sum_of is None else "differs from what was published"
             problems.append(f"{path} {what}")
-    return Finding(name, str(root), tuple(problems))
+    return Finding(name, str(root), (*problems, *problems_of_names(name, root, ".bin")))
+
+
+def problems_of_names(name: str, root: Path, suffix: str) -> list[str]:
+    """What is wrong with CIFAR's file of class names: training does without it, and its SHA-256 is not published."""
+    if name not in CIFARS:
+        return []
+    path = root / CIFARS[name].names_file[suffix]
+    if not path.is_file():
+        return [f"{path} is missing: classes would be shown as numbers"]
+    try:
+        class_names(CIFARS[name], root, suffix)
+    except GradsieveError as error:
+        return [str(error)]
+    return []
 
 
 def locate(root: Path, file: str) -> Path | None:
@@ -88,10 +101,16 @@ def content_sha256(path: Path) -> str | None:
 
 
 def check_pickles(absent: Finding, folder: Path) -> Finding:
-    """Look for the python distribution of a data set whose binary one is absent."""
-    if not (folder / PICKLED.get(absent.name, "?")).is_dir():
+    """Look for the python distribution of a data set whose binary one is absent.
+
+    It has no fixed SHA-256, because its pickles differ from copy to copy: it is read instead.
+    """
+    name = absent.name
+    if name not in CIFARS or not (folder / CIFARS[name].python).is_dir():
         return absent
-    return read(absent.name, folder / PICKLED[absent.name], lambda root: DATASETS[absent.name](root))
+    root = folder / CIFARS[name].python
+    found = read(name, root, lambda root: DATASETS[name](root))
+    return found if found.problems else replace(found, problems=tuple(problems_of_names(name, root, "")))
 
 
 def check_celeba(folder: Path) -> Finding:

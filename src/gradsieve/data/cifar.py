@@ -125,6 +125,7 @@ _CIFAR100 = Cifar(
     names_file={".bin": "fine_label_names.txt", "": "meta"},
     names_key="fine_label_names",
 )
+CIFARS = {each.name: each for each in (_CIFAR10, _CIFAR100)}
 _RECIPE = Recipe(model="cnn9", epochs=49, batch_size=128, learning_rate=1e-3, ramp=10)  # as in the authors' code
 
 CIFAR10 = Source(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from gradsieve.dropin.scheduled import Scheduled
 from gradsieve.errors import InputError
 from gradsieve.scores import loss
 from gradsieve.scores.loss import BINARY, ELEMENTWISE, Criterion, takes_reduction, unpack
@@ -32,9 +33,19 @@ def refuse_elements(outputs: Tensor, targets: Tensor, error: IndexError) -> None
     ) from error
 
 
+def check_untrimmed(criterion: Criterion) -> None:
+    """Raise unless the criterion is a loss, and none that drops rows already."""
+    if isinstance(criterion, Scheduled):
+        raise InputError(
+            f"criterion is a {type(criterion).__name__}, which drops rows itself. Give the loss inside it: its "
+            "attribute criterion."
+        )
+    loss.check_criterion(criterion)
+
+
 def check_criterion(criterion: Criterion, unit: TrimUnit) -> None:
     """Raise unless the criterion is a loss that can be trimmed by this unit."""
-    loss.check_criterion(criterion)
+    check_untrimmed(criterion)
     function, options = unpack(criterion)
     takes_reduction(function)  # fills a cache: a compiler could not trace the search for the answer
     if unit == "element" and any(function is known for known in BINARY):

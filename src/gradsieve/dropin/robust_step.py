@@ -23,17 +23,19 @@ from torch.nn.parallel import DistributedDataParallel
 from gradsieve import ranks
 from gradsieve.counts import check_rate, keep_count
 from gradsieve.data.dataset import Task
-from gradsieve.dropin.checks import check_weights
+from gradsieve.dropin.checks import check_untrimmed, check_weights
 from gradsieve.errors import InputError
 from gradsieve.method import Method, Selection, make_method
 from gradsieve.methods import DEFAULT_METHOD, METHODS
 from gradsieve.ranks.batchnorm import batch_norms
-from gradsieve.scores.loss import Criterion, check_criterion, ignored_label
+from gradsieve.scores.loss import Criterion, ignored_label
 from gradsieve.scores.outputs import kind
+from gradsieve.training.repeatable import refuse_inference_mode
 
 UNSET = -100  # the label that torch's losses ignore unless told otherwise
 
 
+@torch.enable_grad()  # whoever asks for a step wants its gradient, also where the program around needs none
 def robust_step(
     models: nn.Module | Sequence[nn.Module],
     inputs: Tensor | Mapping[str, Any] | Sequence[Any],
@@ -65,10 +67,11 @@ def robust_step(
     Under ``torch.distributed``, pass the bare network and zero its gradients before every call: there is one threshold
     over all ranks, and every rank gets the whole gradient.
     """
+    refuse_inference_mode()
     networks = [models] if isinstance(models, nn.Module) else list(models)
     values = inputs if isinstance(inputs, Tensor) else row_places(inputs, targets)
     check_batch(networks, values, targets)
-    check_criterion(criterion)
+    check_untrimmed(criterion)
     check_weights(criterion, targets)
     drop_rate = check_rate("drop_rate", drop_rate)
     targets = targets.long() if targets.dtype == torch.uint8 else targets  # torch's own losses take these too
@@ -211,6 +214,8 @@ def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) 
     if len(set(networks)) < len(networks):
         raise InputError("models holds the same network twice. Two networks must differ: build the second anew.")
     for network in networks:
+        if not any(parameter.requires_grad for parameter in network.parameters()):
+            raise InputError("models has no trainable parameter, so there is no gradient. Unfreeze one.")
         if isinstance(network, DistributedDataParallel):
             raise InputError(
                 "models is wrapped in DistributedDataParallel, which would average what this step adds up itself. "

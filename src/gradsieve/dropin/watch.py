@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import eq, is_
+from types import FunctionType
 from typing import Any
 
 from gradsieve.scores.loss import MODULES, Criterion
 
 OPTIONS = ("reduction", "ignore_index", "label_smoothing", "delta", "beta")
+OPTIONS_OF_ANY = ("reduction", "ignore_index")  # what is read from a loss of the user's own too
 
 
 def watch(criterion: Criterion) -> Callable[[], bool]:
     """A function that says, in every call, whether the criterion's options are still what they are now."""
-    if type(criterion) not in MODULES:  # a function has none, and a user's own loss is not looked into
+    if isinstance(criterion, partial):
+        return watch(criterion.func)
+    if isinstance(criterion, FunctionType) or not hasattr(criterion, "__dict__"):
         return always
-    own, tensors = vars(criterion), vars(criterion)["_buffers"]
-    options = [name for name in OPTIONS if name in own]
-    return partial(is_same, own, options, [own[name] for name in options], tensors, list(tensors), [*tensors.values()])
+    own = vars(criterion)
+    names, tensors = (OPTIONS, own["_buffers"]) if type(criterion) in MODULES else (OPTIONS_OF_ANY, {})
+    return partial(is_same, own, names, [own.get(name) for name in names], tensors, list(tensors), [*tensors.values()])
 
 
 def always() -> bool:
@@ -27,7 +31,7 @@ def always() -> bool:
 
 def is_same(
     own: dict[str, Any],
-    options: list[str],
+    options: Sequence[str],
     values: list[Any],
     tensors: dict[str, Any],
     names: list[str],

@@ -25,7 +25,7 @@ from gradsieve.scores.recall import first_pass
 from gradsieve.selection import keep_smallest
 from gradsieve.training.feed import Feed, as_float
 from gradsieve.training.ledger import Ledger
-from gradsieve.training.repeatable import drawn_from, one_at_a_time, reproducible
+from gradsieve.training.repeatable import drawn_from, one_at_a_time, refuse_inference_mode, reproducible
 from gradsieve.training.setting import choose_device, place
 from gradsieve.training.tally import forsaken
 from gradsieve.training.trial import require_outputs
@@ -120,6 +120,7 @@ def start(
     plan: Plan, make_network: Callable[[int], nn.Module], number: int, inputs: Tensor, device: torch.device
 ) -> nn.Module:
     """A new network, from a random stream of its own, checked to give the right outputs for a row."""
+    refuse_inference_mode()
     with drawn_from(plan.seed, number):
         network = require_new("module", make_network(number))
         network = place(network, device, "fp32").float()  # like the rows, whatever a user's module is

@@ -16,7 +16,7 @@ LEARN_AT = (0.2, 0.3, 0.4)  # shares of the epochs after which the rate is estim
 # For classes it is estimated after these epochs if they are later, but after at most twice the shares above: to a
 # network that has seen its rows a few times only, many right ones seem wrong, and rows that are dropped stay so.
 READY_AT = (10, 15, 20)
-CLOSE = 0.1  # of the targets' spread: with a smaller typical residual, a network has learned most targets
+SMALL_RESIDUAL = 0.1  # of the targets' spread: with a smaller typical residual, a network has learned most targets
 MOST_WRONG = 0.5  # the largest rate: beyond, wrong targets are the majority and nothing can be learned
 
 
@@ -43,4 +43,4 @@ def learnt_rate(task: Task, given: NDArray[Any], outputs: NDArray[Any], first_ra
 def is_close(given: NDArray[np.float64], expected: NDArray[Any]) -> bool:
     """Whether the typical residual of every output is small; ``given`` and ``expected``: targets (N, q)."""
     scale = residual_scale(given, expected, np.ones(len(given), dtype=bool))
-    return bool((scale < CLOSE * spread(given)).all())
+    return bool((scale < SMALL_RESIDUAL * spread(given)).all())

@@ -57,11 +57,11 @@ def run_on_ray(
     """Hand out tasks by number, ``count`` at a time or as many as fit; ``ended`` may raise to stop them all."""
     ray = connect(cluster.address)
     try:
-        resources = ray.cluster_resources()
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         given = cluster.gpus_per_run
-        gpus = given if given is not None else float(resources.get("GPU", 0) > 0)
-        check_room(resources, gpus)
-        room = count or int(min(resources["CPU"], resources.get("GPU", 0) / gpus if gpus else resources["CPU"]))
+        gpus = given if given is not None else float(any(node.get("GPU", 0) > 0 for node in nodes))
+        fitting = check_room(nodes, gpus)
+        room = count or fitting
         remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(attempt)
         waiting, at_work = list(range(len(tasks)))[::-1], {}
         try:
@@ -106,13 +106,29 @@ def connect(address: str | None) -> Any:
     return ray
 
 
-def check_room(resources: dict[str, float], gpus: float) -> None:
-    """Refuse a run that needs more GPUs than the cluster has: it would wait forever."""
-    if gpus > resources.get("GPU", 0):
+def check_room(nodes: Sequence[dict[str, float]], gpus: float) -> int:
+    """How many runs fit at a time; refused if none does. A run lies on one node: Ray would wait forever for another."""
+    fitting = sum(runs_on(node, gpus) for node in nodes)
+    if fitting:
+        return fitting
+    most = max((node.get("GPU", 0) for node in nodes), default=0)
+    if gpus > most:
         raise InputError(
-            f"A run needs {gpus:g} GPUs, but the cluster has {resources.get('GPU', 0):g}. Give another "
+            f"A run needs {gpus:g} GPUs, but the cluster has no node with more than {most:g}. Give another "
             f"{argument('gpus_per_run')}."
         )
+    raise InputError(
+        f"A run needs a CPU and {gpus:g} GPUs on one node, but no node of the cluster has both. Start its nodes with "
+        f"CPUs (ray start --num-cpus), or give another {argument('gpus_per_run')}."
+    )
+
+
+def runs_on(node: dict[str, float], gpus: float) -> int:
+    """How many runs fit on a node at a time, each with one CPU and its GPUs, or its share of one GPU."""
+    by_cpu, has = int(node.get("CPU", 0)), node.get("GPU", 0)
+    if not gpus:
+        return by_cpu
+    return min(by_cpu, int(has) * int(1 / gpus) if gpus < 1 else int(has // gpus))
 
 
 def outcome_of(ray: Any, reference: Any) -> Outcome:

@@ -26,6 +26,7 @@ from gradsieve.tables.targets import (
     learn_targets,
     left_out,
     real_valued_targets,
+    spelt_alike,
     task_of,
     words_without_target,
 )
@@ -67,8 +68,12 @@ def prepare(
     """A file, a folder of Parquet or Arrow files, or one of class folders, as numbers."""
     check_task(task)
     if data.is_dir() and not is_shards(data):
-        return prepare_images(data, targets, task, note)
-    return prepare_table(data, targets, task, ignore, categorical, note)
+        prepared = prepare_images(data, targets, task, note)
+    else:
+        prepared = prepare_table(data, targets, task, ignore, categorical, note)
+    if told := spelt_alike(prepared.targets.classes):
+        note(told)
+    return prepared
 
 
 def check_task(task: str | None) -> None:

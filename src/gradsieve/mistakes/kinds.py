@@ -45,7 +45,7 @@ class Kinds(NamedTuple):
     rows: int  # how many all this was learned from
 
 
-class Explained(NamedTuple):
+class Diagnosis(NamedTuple):
     """How likely each row is wrong, and of which kind."""
 
     distance: NDArray[np.float32]  # (n,) from the prediction, in standard deviations of right rows
@@ -59,8 +59,10 @@ class Explained(NamedTuple):
         return np.array(KINDS, dtype=object)[self.number]
 
 
-def explain(given: Array, expected: Array, gaps: Gaps | None = None, rows: NDArray[np.intp] | None = None) -> Explained:
-    """Explain all rows, or ``rows`` of them, by their ``given`` and ``expected`` targets (N, q)."""
+def diagnose(
+    given: Array, expected: Array, gaps: Gaps | None = None, rows: NDArray[np.intp] | None = None
+) -> Diagnosis:
+    """Diagnose all rows, or ``rows`` of them, by their ``given`` and ``expected`` targets (N, q)."""
     gaps = no_gaps(len(given)) if gaps is None else gaps
     # A common unit for all outputs changes no kind, and keeps squares from overflowing.
     unit = float(np.median(np.abs(sample(given)), axis=0).max()) or 1.0
@@ -70,10 +72,10 @@ def explain(given: Array, expected: Array, gaps: Gaps | None = None, rows: NDArr
     count = len(given)
     found = np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.int8)
     for part in parts(count):
-        own = explain_rows(kinds, in_unit(given[part], unit), in_unit(expected[part], unit), gaps[part])
+        own = diagnose_rows(kinds, in_unit(given[part], unit), in_unit(expected[part], unit), gaps[part])
         for column, values in zip(found, own, strict=True):
             column[part] = values
-    return Explained(*found, kinds.widths._replace(edges=kinds.widths.edges * unit))
+    return Diagnosis(*found, kinds.widths._replace(edges=kinds.widths.edges * unit))
 
 
 def single_output_kinds(
@@ -93,7 +95,7 @@ def single_output_kinds(
         rows = np.flatnonzero(is_alone & off[:, output])
         if len(rows):
             alone = slice(output, output + 1)
-            number[rows] = explain(given[:, alone], expected[:, alone], gaps, rows).number
+            number[rows] = diagnose(given[:, alone], expected[:, alone], gaps, rows).number
     return number
 
 
@@ -102,8 +104,8 @@ def in_unit(values: Array, unit: float) -> Array:
         return np.clip(values / unit, -HUGE, HUGE)
 
 
-def explain_rows(kinds: Kinds, given: Array, expected: Array, gaps: Gaps) -> tuple[Array, Array, NDArray[np.intp]]:
-    """The distance, odds and kind of each row, as `Explained` has them."""
+def diagnose_rows(kinds: Kinds, given: Array, expected: Array, gaps: Gaps) -> tuple[Array, Array, NDArray[np.intp]]:
+    """The distance, odds and kind of each row, as `Diagnosis` has them."""
     width = row_widths(kinds.widths, expected, gaps)
     weighed = log_weights(kinds, given, expected, width)
     odds = np.logaddexp.reduce(weighed[1:]) - weighed[0]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsieve.data import Task
-from gradsieve.mistakes.kinds import explain
+from gradsieve.mistakes.kinds import diagnose
 
 LARGEST_SCORE = math.sqrt(2)  # the largest loss-layer gradient of cross-entropy: sure of a class that is not given
 
@@ -24,4 +24,4 @@ def wrong_share(task: Task, given: NDArray[Any], outputs: NDArray[Any]) -> float
     """The share of rows whose class the network is more against than for, or whose targets are likelier wrong."""
     if task == "classification":
         return float((score(task, given, outputs) > LARGEST_SCORE / 2).mean())
-    return float((explain(given.astype(np.float64), outputs).odds > 0).mean())
+    return float((diagnose(given.astype(np.float64), outputs).odds > 0).mean())

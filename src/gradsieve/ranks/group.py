@@ -14,7 +14,7 @@ from gradsieve.arguments import argument
 from gradsieve.errors import InputError, RankError
 
 # How long to wait for a rank that hangs. One that dies is noticed at once, because its connections close.
-PATIENCE = timedelta(seconds=float(os.environ.get("GRADSIEVE_RANK_TIMEOUT", "300")))
+RANK_TIMEOUT = timedelta(seconds=float(os.environ.get("GRADSIEVE_RANK_TIMEOUT", "300")))
 SIGNS_OF_LOSS = ("gloo", "nccl", "connection", "timed out", "timeout", "socket")  # in errors of torch's collectives
 _ALONE: list[None] = []  # an entry for each open block of alone()
 
@@ -60,7 +60,7 @@ def joined(device: str = "auto") -> Iterator[None]:
         take_gpu(device, int(os.environ.get("LOCAL_RANK", "0")))
     first = os.environ["RANK"] == "0"
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=RANK_TIMEOUT)
         yield
     except RuntimeError as error:
         if not is_loss(error):
@@ -68,7 +68,7 @@ def joined(device: str = "auto") -> Iterator[None]:
         reason = str(error).splitlines()[0].split("] ", 1)[-1].split(". ")[0]  # without the line of torch's source
         # Not destroyed: that would wait for the rank that is gone.
         raise RankError(
-            f"A rank died, or did not answer for {PATIENCE.total_seconds():.0f} seconds ({reason}). Start all of "
+            f"A rank died, or did not answer for {RANK_TIMEOUT.total_seconds():.0f} seconds ({reason}). Start all of "
             f"them again: {argument('resume', True)} goes on from the last saved state.",
             quiet=not first,
         ) from error

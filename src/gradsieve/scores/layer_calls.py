@@ -1,14 +1,14 @@
 """Which layers a forward pass called, and whether they account for the whole gradient.
 
 Forward hooks record each call's input, and the edge of the graph that the gradient at its output
-passes. A silent wrong answer would be the worst outcome, so two things are checked: in the graph,
-whether a parameter reaches the losses in any other way; and by a batch of another size, whether
-the first dimension of a layer's input is really the rows.
+passes. A silent wrong answer would be the worst outcome, so three things are checked: in the graph,
+whether a parameter reaches the losses in any other way, and whether the rows stay in their order;
+and by a batch of another size, whether the first dimension of a layer's input is really the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -91,18 +91,54 @@ def used_outside(losses: Tensor, doors: Mapping[Node, Sequence[Node]], parameter
 
 
 _ROWS_FIRST: WeakSet[nn.Module] = WeakSet()
+_IN_ORDER: WeakSet[nn.Module] = WeakSet()
+ENOUGH_ROWS = 8  # so many rows are hardly in order by chance
 
 
-def not_by_rows(network: nn.Module, inputs: Tensor, calls: Iterable[LayerCall]) -> set[nn.Module]:
-    """The called layers whose input does not hold one entry per row in its first dimension.
+def not_by_rows(network: nn.Module, inputs: Tensor, losses: Tensor, calls: Sequence[LayerCall]) -> set[nn.Module]:
+    """The called layers whose input does not hold one entry per row, in the rows' order, in its first dimension.
 
     A table of position embeddings called with 64 positions has 64 entries whatever the batch, and
     looks right if the batch has 64 rows. So a layer seen for the first time is checked by a second pass.
     """
     wrong = {call.layer for call in calls if call.activations.shape[:1] != inputs.shape[:1]}
+    if not wrong and network not in _IN_ORDER:
+        if any(is_out_of_order(node, len(inputs)) for node in nodes_above(losses)):
+            return {call.layer for call in calls}
+        if len(inputs) >= ENOUGH_ROWS:
+            _IN_ORDER.add(network)
     if not wrong and any(call.layer not in _ROWS_FIRST for call in calls):
         watch_rows(network, inputs)
     return wrong or {call.layer for call in calls if call.layer not in _ROWS_FIRST}
+
+
+def nodes_above(losses: Tensor) -> set[Node]:
+    """All nodes of the graph that made the losses."""
+    seen: set[Node] = set()
+    ahead = [losses.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            ahead.extend(each for each, _ in node.next_functions)
+    return seen
+
+
+def is_out_of_order(node: Any, rows: int) -> bool:
+    """Whether a node of the graph puts this many entries of the first dimension into another order.
+
+    A network that sorts its rows, by length for instance, sorts its outputs back in the end, with an index.
+    """
+    kind = node.name().rstrip("0123456789")
+    if kind in ("FlipBackward", "RollBackward"):
+        return rows > 1 and 0 in node._saved_dims
+    if kind in ("IndexSelectBackward", "GatherBackward"):
+        index = node._saved_index if node._saved_dim == 0 else None
+    else:
+        index = node._saved_indices[0] if kind in ("IndexBackward", "IndexPutBackward") else None
+    if index is None or index.shape[:1] != (rows,):
+        return False
+    return bool((index.reshape(rows, -1) != torch.arange(rows, device=index.device)[:, None]).any())
 
 
 def watch_rows(network: nn.Module, inputs: Tensor) -> None:

@@ -71,12 +71,26 @@ def row_losses(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor
             f"The loss gives shape {tuple(elements.shape)} for {len(outputs)} rows, but a loss per row is "
             "needed to tell the rows apart. Give it reduction='none', or return one value per row."
         )
+    if elements.numel() > max(outputs.numel(), targets.numel()) and is_broadcast(outputs, targets, elements):
+        raise InputError(
+            f"outputs has shape {tuple(outputs.shape)} but targets {tuple(targets.shape)}, and the loss compares every "
+            f"row with every other: it gives shape {tuple(elements.shape)}. Reshape one of them, for example "
+            "targets.view_as(outputs)."
+        )
     if elements.dim() == 1:
         return elements
     counted = labelled(function, targets, options)
     if counted is None:
         return elements.flatten(1).mean(1)
     return elements.flatten(1).sum(1) / that_count(elements, counted).flatten(1).sum(1).clamp(min=1)
+
+
+def is_broadcast(outputs: Tensor, targets: Tensor, elements: Tensor) -> bool:
+    """Whether torch has widened outputs and targets to a common shape, as it does for (N, 1) and (N,)."""
+    try:
+        return elements.shape == torch.broadcast_shapes(outputs.shape, targets.shape)
+    except RuntimeError:  # they have none
+        return False
 
 
 def as_scores(losses: Tensor) -> Tensor:
@@ -164,6 +178,8 @@ def check_rows(function: Criterion, outputs: Tensor, targets: Tensor) -> None:
             f"outputs has shape {tuple(outputs.shape)} but targets {tuple(targets.shape)}: this loss "
             "compares them element by element. Reshape one of them, for example targets.view_as(outputs)."
         )
+    if any(function is known for known in BINARY) and not targets.is_floating_point():
+        raise InputError(f"targets is {targets.dtype}, but binary cross-entropy takes floats. Pass targets.float().")
 
 
 def check_labels(outputs: Tensor, targets: Tensor) -> None:
@@ -171,7 +187,11 @@ def check_labels(outputs: Tensor, targets: Tensor) -> None:
     classes = outputs.shape[:1] + outputs.shape[2:]
     wanted = outputs.shape if targets.is_floating_point() else classes
     if outputs.dim() < 2 or targets.shape != wanted or (targets.dtype != torch.int64 and wanted is classes):
-        way = " Pass targets.long()." if targets.shape == classes and not targets.is_floating_point() else ""
+        way = ""
+        if targets.shape == classes:
+            way = " Pass targets.long()."
+        elif targets.shape == (*classes[:1], 1, *classes[1:]):
+            way = " Pass targets.squeeze(1)."
         raise InputError(
             f"outputs has shape {tuple(outputs.shape)} and targets {tuple(targets.shape)}, {targets.dtype}, but "
             "cross-entropy takes logits (N, C, ...) with int64 classes (N, ...) or with probabilities (N, C, ...)."

@@ -72,6 +72,7 @@ def divergence(outputs: Tensor, targets: Tensor, is_log: bool) -> Tensor:
 
 
 def norm_of_rows(gradient: Tensor) -> Tensor:
+    gradient = torch.view_as_real(gradient) if gradient.is_complex() else gradient
     flat = gradient if gradient.dim() == 2 else gradient.unsqueeze(1).flatten(1)
     return flat.square().sum(1).sqrt()  # vector_norm is slow for some memory layouts
 

@@ -162,6 +162,7 @@ def row_gradients(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Te
 
 def row_pass(network: nn.Module, loss: RowLoss, inputs: Tensor, targets: Tensor) -> RowPass:
     """Run the batch forward and backward once, and keep what the rows' gradients are computed from."""
+    check_module(network)
     trainable = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not len(inputs) and world_size() > 1:
         return no_rows(trainable)
@@ -217,6 +218,17 @@ def store_gradient(network: nn.Module, gradient: Mapping[str, Tensor]) -> None:
             parameter.grad = own if parameter.grad is None else parameter.grad + own
 
 
+def check_module(network: nn.Module) -> None:
+    """Refuse what torch cannot run with other parameters or buffers than its own."""
+    if isinstance(network, nn.DataParallel):
+        raise InputError(
+            "network is a DataParallel, whose replicas keep the rows' gradients to themselves. Give network.module, on "
+            "one GPU; or train with one process for each (docs/many-ranks.md)."
+        )
+    if isinstance(network, torch.jit.ScriptModule):
+        raise InputError("network is compiled by torch.jit, which hides its layers. Give the module it was made from.")
+
+
 def check_outputs(outputs: Tensor) -> None:
     """Raise if the outputs depend on no trainable parameter."""
     if not outputs.requires_grad:
@@ -250,8 +262,8 @@ def find_obstacle(
     for parameter in used_outside(losses, {call.output.node: call.sources for call in calls}, trainable):
         path, _, own_name = parameter.rpartition(".")
         return f"{own_name} of {words(network.get_submodule(path))} is used otherwise than in a layer with a rule"
-    for layer in not_by_rows(network, inputs, calls):
-        return f"{words(layer)} is called with something else than one entry per row"
+    for layer in not_by_rows(network, inputs, losses, calls):
+        return f"{words(layer)} is called with something else than one entry per row, in their order"
     for call in calls:
         if call.activations._version != call.version:
             return f"the input of {words(call.layer)} was changed in place after the layer read it"

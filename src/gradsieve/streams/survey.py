@@ -32,6 +32,7 @@ from gradsieve.tables.targets import (
     learn_targets,
     left_out,
     real_valued_targets,
+    spelt_alike,
     words_without_target,
 )
 
@@ -77,6 +78,8 @@ def survey(
         targets = Targets(task, names, sorted_classes(words), [], [], roles.has_codes)
     else:
         targets, _ = learn_targets(sample, names, task, as_written=roles.has_codes)
+    if told := spelt_alike(targets.classes):
+        note(told)
     return Surveyed(learn_encoding(sample, inputs, categorical, task, note), targets, real_valued, filled, sample)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,6 +97,20 @@ def left_out(count: int, said: Collection[str]) -> str:
     words = ", ".join(repr(word) for word in sorted(said)[:MOST_WORDS])
     hint = f" (cells that read {words} count as missing; a class must have another name)" if words else ""
     return f"{count} rows are left out: they have no target{hint}"
+
+
+def spelt_alike(classes: Iterable[str]) -> str:
+    """A note about classes that differ in capitals alone, where one is often a slip of the other; else empty."""
+    spellings: dict[str, list[str]] = {}
+    for name in classes:
+        spellings.setdefault(name.casefold(), []).append(name)
+    alike = next((names for names in spellings.values() if len(names) > 1), [])
+    if not alike:
+        return ""
+    return (
+        f"{' and '.join(map(repr, alike))} are different classes: they differ in capitals alone; if they are one, "
+        "write them alike"
+    )
 
 
 def words_without_target(frame: Frame, names: Sequence[str], filled: NDArray[np.bool_]) -> set[str]:

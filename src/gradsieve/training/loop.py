@@ -16,7 +16,7 @@ from gradsieve.training.probe import Probe
 from gradsieve.training.progress import make_progress
 from gradsieve.training.rank_books import of_this_rank
 from gradsieve.training.rank_start import require_same_run, shares_in_words
-from gradsieve.training.repeatable import reproducible
+from gradsieve.training.repeatable import refuse_inference_mode, reproducible
 from gradsieve.training.result import Result, finish, read_result
 from gradsieve.training.run import Run, most_dropped
 from gradsieve.training.setting import at_rate, prepare
@@ -42,6 +42,7 @@ def train(
     gradient's error beside the paper's bound on it. Under ``torch.distributed`` the ranks share every batch, and the
     first one writes.
     """
+    refuse_inference_mode()
     check_seconds(argument("save_every"), save_every)
     require_same_run(run, out, bounds)
     folder = None if out is None else open_shared(Path(out), run, resume)

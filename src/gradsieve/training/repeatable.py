@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from gradsieve import ranks, seeds
+from gradsieve.errors import InputError
 
 one_at_a_time = threading.RLock()  # torch has one default generator for all threads
 
@@ -20,6 +21,7 @@ def reproducible(seed: int, device: torch.device) -> Iterator[None]:
     Gradients are recorded, even if the caller has switched that off. Each rank has its own stream: dropout must not
     hide the same units for the rows of every rank. Other threads that ask for this wait.
     """
+    refuse_inference_mode()
     stream = seeds.derive(seed, "dropout", *([ranks.rank()] if ranks.rank() else []))
     with one_at_a_time, single_precision(), torch.enable_grad(), ExitStack() as stack:
         is_cuda = device.type == "cuda"
@@ -31,6 +33,15 @@ def reproducible(seed: int, device: torch.device) -> Iterator[None]:
         if is_cuda:
             torch.cuda.manual_seed(stream)
         yield
+
+
+def refuse_inference_mode() -> None:
+    """Raise inside torch.inference_mode: what it makes, such as the rows, can never be learnt from."""
+    if torch.is_inference_mode_enabled():
+        raise InputError(
+            "Training needs gradients, which torch.inference_mode rules out for all tensors that are made in it. Train "
+            "outside of it, or use torch.no_grad in its place, which does no harm here."
+        )
 
 
 @contextmanager

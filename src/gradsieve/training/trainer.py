@@ -35,7 +35,7 @@ from gradsieve.training.state import State
 from gradsieve.training.tally import Tally
 from gradsieve.training.trial import require_outputs, require_statistics
 
-PATIENCE = 3  # epochs in a row with a forsaken class before a warning: early in a run it often comes back
+FORSAKEN_EPOCHS = 3  # epochs in a row with a forsaken class before a warning: early in a run it often comes back
 
 
 def ready_networks(setting: Setting) -> list[nn.Module]:
@@ -71,9 +71,9 @@ def start(setting: Setting) -> State:
 
 
 def is_time_to_warn(history: list[dict[str, Any]]) -> bool:
-    """Whether a class was forsaken in each of the last ``PATIENCE`` epochs, for the first time in this run."""
+    """Whether a class was forsaken in each of the last ``FORSAKEN_EPOCHS`` epochs, for the first time in this run."""
     forsaken = "".join("x" if record.get("forsaken") else "." for record in history)
-    too_long = PATIENCE * "x"
+    too_long = FORSAKEN_EPOCHS * "x"
     return forsaken.endswith(too_long) and too_long not in forsaken[:-1]
 
 

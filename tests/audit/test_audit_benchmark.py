@@ -11,7 +11,7 @@ FILE = Path(__file__).parents[2] / "benchmarks" / "audit.py"
 
 
 @pytest.fixture
-def benchmark(monkeypatch, tmp_path, capsys):
+def bench(monkeypatch, tmp_path, capsys):
     spec = importlib.util.spec_from_file_location("benchmark_audit", FILE)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "benchmark_audit", module)
@@ -25,8 +25,8 @@ def benchmark(monkeypatch, tmp_path, capsys):
     return module, run
 
 
-def test_rows_are_found_and_the_next_call_goes_on(benchmark, monkeypatch, tmp_path):
-    module, run = benchmark
+def test_rows_are_found_and_the_next_call_goes_on(bench, monkeypatch, tmp_path):
+    module, run = bench
     monkeypatch.setitem(module.SETTINGS, "digits", (("symmetric", 0.2),))
     small = ("--only", "digits", "--rows", 400, "--epochs", 10, "--times", 1)
     assert "| digits | symmetric 0.2 | 0.9" in run(*small, "--who", "gradsieve")
@@ -39,17 +39,17 @@ def test_rows_are_found_and_the_next_call_goes_on(benchmark, monkeypatch, tmp_pa
     assert "| digits symmetric 0.2 | 0." in run(*small, "--what", "statistics")
 
 
-def test_cleanlab_runs_where_it_is_installed(benchmark, monkeypatch, tmp_path):
+def test_cleanlab_runs_where_it_is_installed(bench, monkeypatch, tmp_path):
     pytest.importorskip("cleanlab")
-    module, run = benchmark
+    module, run = bench
     monkeypatch.setitem(module.SETTINGS, "digits", (("symmetric", 0.2),))
     run("--only", "digits", "--rows", 400, "--epochs", 10, "--times", 1, "--who", "cleanlab")
     (cell,) = json.loads((tmp_path / "comparison.json").read_text())["cells"].values()
     assert cell["auroc"] > 0.8
 
 
-def test_kinds_and_growth_are_measured(benchmark, monkeypatch):
-    module, run = benchmark
+def test_kinds_and_growth_are_measured(bench, monkeypatch):
+    module, run = bench
     monkeypatch.setattr(module, "KINDS", {"uninoise": "random"})
     assert "landmarks uninoise 0.2" in run("--what", "kinds", "--rows", 200, "--epochs", 2)
     for task in ("classification", "regression"):

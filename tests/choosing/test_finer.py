@@ -5,7 +5,8 @@ import pytest
 
 from gradsieve.choosing.estimate import honest_error, tolerance
 from gradsieve.choosing.finer import counts, finer, is_worth_it
-from gradsieve.choosing.rates import pick_rate
+from gradsieve.choosing.electorate import electorate
+from gradsieve.choosing.rates import pick_rate, race
 from gradsieve.errors import GradsieveError, InputError
 
 ROWS = 4000
@@ -107,3 +108,23 @@ def test_a_lesser_network_that_diverges_changes_nothing_and_an_error_of_the_call
     assert astray.estimate == plain.estimate
     with pytest.raises(InputError, match="mine"):
         estimate_of(random, lambda given, answers: Fixed(InputError("mine")))
+
+
+@pytest.mark.parametrize(("rows", "has_curve"), [(3000, True), (6000, False)])
+def test_only_small_sets_have_a_learning_curve(random, rows, has_curve):
+    truth = random.normal(size=(rows, 1))
+    off = (random.random((rows, 1)) < 0.4) * random.uniform(-3, 3, (rows, 1))
+    answers = truth + SPREAD * random.normal(size=truth.shape)
+    electors, trained = electorate(rows, 0), []
+
+    def start(rate, part):
+        trained.append(len(part.trained))
+        return Fixed(answers[part.voters.numpy()])
+
+    race(start, electors, truth + off, has_curve=True)
+    whole = len(electors.parts[0].trained)
+    assert (whole // 4 in trained) == has_curve
+    assert {each for each in trained if each < whole} == ({whole // 4} if has_curve else set())
+    before = len(trained)
+    race(start, electors, truth + off)
+    assert min(trained[before:]) == whole

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from gradsieve.choosing.electorate import electorate
 from gradsieve.choosing.estimate import honest_error, tolerance
 from gradsieve.choosing.finer import counts, finer, is_worth_it
-from gradsieve.choosing.electorate import electorate
 from gradsieve.choosing.rates import pick_rate, race
 from gradsieve.errors import GradsieveError, InputError
 

@@ -100,6 +100,7 @@ def test_check_tells_people_and_machines(gradsieve, tmp_path):
     assert lines[:2] == ["cifar10    absent", "cifar100   incomplete"]
     assert "train.bin is missing" in lines[2]
     assert "test.bin differs from what was published" in lines[3]
+    assert "fine_label_names.txt is missing: classes would be shown as numbers" in lines[4]
     found = json.loads(gradsieve("data", "check", tmp_path, "--json").out)
     assert [each["state"] for each in found] == ["absent", "incomplete", "absent", "absent"]
-    assert len(found[1]["problems"]) == 2
+    assert len(found[1]["problems"]) == 3

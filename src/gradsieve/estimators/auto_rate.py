@@ -16,10 +16,11 @@ from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.choosing.rates import race
 from gradsieve.data import Rows
 from gradsieve.estimators.answers import mean_outputs
-from gradsieve.estimators.fitting import Trainer, make_trainer
+from gradsieve.estimators.fitting import make_trainer
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rivals import fit_rivals
 from gradsieve.estimators.rows import canonical_order
+from gradsieve.estimators.trainer import Trainer
 from gradsieve.methods import METHODS
 from gradsieve.training.repeatable import reproducible
 

@@ -18,9 +18,10 @@ from gradsieve.data import Rows
 from gradsieve.data.dataset import Task
 from gradsieve.errors import GradsieveError
 from gradsieve.estimators.answers import mean_outputs
-from gradsieve.estimators.fitting import Trainer, start
+from gradsieve.estimators.fitting import start
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.rows import batch_rows, visits
+from gradsieve.estimators.trainer import Trainer
 from gradsieve.method import Method, Selection
 from gradsieve.scores.outputs import one_tensor
 from gradsieve.selection import keep_smallest

@@ -220,7 +220,8 @@ VOTES: dict[str, Criterion] = {
 CRITERIA: dict[Task, dict[str, Criterion]] = {
     "classification": {
         **VOTES,  # for classes: the mean probability of the given label
-        "squared disagreement": lambda answers, given: choose(answers, np.eye(answers.shape[2])[given]).best,
+        # Doubled, so that they are not taken for probabilities by mistake.
+        "squared disagreement": lambda answers, given: choose(2 * answers, 2 * np.eye(answers.shape[2])[given]).best,
         "equally sure": lambda answers, given: choose(equally_sure(answers, np.ones(len(given))), given).best,
         "accuracy": lambda answers, given: int((answers.argmax(2) == given).mean(1).argmax()),
         "cross-entropy": lambda answers, given: int(np.log(chances(answers, given) + 1e-12).mean(1).argmax()),

@@ -94,6 +94,25 @@ def test_rate_0_need_not_be_clearly_behind_what_it_contradicts(shared, best):
     assert verdict([plain, plain + step], given).best == 1
 
 
+@pytest.mark.parametrize(("nearer", "best"), [(540, 0), (560, 1)])
+def test_in_the_end_real_valued_targets_take_three_standard_errors_to_leave_rate_0(nearer, best):
+    """540 of 1000 are 2.5 standard errors, 560 are 3.8."""
+    random = np.random.default_rng(0)
+    plain, step = 10 * random.normal(size=(ROWS, 1)), random.choice([-1.0, 1.0], size=(ROWS, 1))
+    given = plain + np.where(np.arange(ROWS) < nearer, 0.52, 0.48)[:, None] * step
+    assert verdict([plain, plain + step], given, must_be_sure=True).best == best
+
+
+def test_in_the_end_classes_take_two_standard_errors_to_leave_rate_0():
+    """Of 166 labels that the two differ about, the second gets 34 more: 2.6 standard errors."""
+    labels = np.zeros(ROWS, dtype=np.int64)
+
+    def sure_of(wrong):
+        return np.eye(2)[np.isin(np.arange(ROWS), wrong).astype(int)]
+
+    assert verdict([sure_of(range(100)), sure_of(range(500, 566))], labels, must_be_sure=True).best == 1
+
+
 def test_classes_do_not_go_by_confidence_alone():
     """A network that is always sure, and wrong about a third, beats a hesitant one by probabilities only."""
     random = np.random.default_rng(0)

@@ -23,6 +23,9 @@ from gradsieve.choosing.vote import LEEWAY, SURE, VoteResult, ballots_of, tally
 # the others, none of them wrong, takes a quarter off the median.
 CLOSER = 2 / 3
 ALIKE = 1.05  # median residuals within this factor of the smallest are equal: the smaller rate is taken
+# Standard errors by which candidate 1 must lead candidate 0 in the end, if real-valued targets are predicted. Where a
+# tenth of them is wrong it leads by far more; two errors are chance in one clean set in forty.
+CLEARLY = 3.0
 MAJORITY = 0.55  # the share of rows that must look right to every candidate: else the median may be a wrong row's
 
 
@@ -40,8 +43,9 @@ def judge(
     """The best of (M, N, k) ``answers``, with ``given`` and ``weights`` from `read_rows` and `read_weights`.
 
     ``has_plain``: candidate 0 drops no rows, and loses only to one half a standard error ahead. ``must_be_sure``:
-    candidate 1 must be two ahead of it, unless the two contradict each other. ``has_majority``: the median residual may
-    break a tie; but not if two candidates at neighbouring rates contradict each other, each with its own majority.
+    candidate 1 must be two ahead of it, for real-valued targets three, unless the two contradict each other.
+    ``has_majority``: the median residual may break a tie; but not if two candidates at neighbouring rates contradict
+    each other, each with its own majority.
     """
     count = len(answers)
     if count == 1:
@@ -50,7 +54,8 @@ def judge(
     leader, lead, error = result.ranking[0], result.margins[result.ranking[0]], result.errors[result.ranking[0]]
     tied = tuple(each for each in range(count) if each == leader or lead[each] < SURE * error[each])
     is_doubtful = must_be_sure and leader == 1 and not is_plain_contradicted(answers, given)
-    leeway = SURE if is_doubtful else LEEWAY
+    lead_needed = SURE if given.ndim == 1 else CLEARLY
+    leeway = lead_needed if is_doubtful else LEEWAY
     best = 0 if has_plain and lead[0] <= leeway * error[0] else leader
     if given.ndim == 1:
         best = next(

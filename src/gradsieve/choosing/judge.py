@@ -24,8 +24,8 @@ from gradsieve.choosing.vote import LEEWAY, SURE, VoteResult, ballots_of, tally
 CLOSER = 2 / 3
 ALIKE = 1.05  # median residuals within this factor of the smallest are equal: the smaller rate is taken
 # Standard errors by which candidate 1 must lead candidate 0 in the end, if real-valued targets are predicted. Where a
-# tenth of them is wrong it leads by far more; two errors are chance in one clean set in forty.
-CLEARLY = 3.0
+# tenth of them is wrong it leads by far more; two errors are chance in one clean set in forty, these in one in 160.
+CLEARLY = 2.5
 MAJORITY = 0.55  # the share of rows that must look right to every candidate: else the median may be a wrong row's
 
 
@@ -43,7 +43,7 @@ def judge(
     """The best of (M, N, k) ``answers``, with ``given`` and ``weights`` from `read_rows` and `read_weights`.
 
     ``has_plain``: candidate 0 drops no rows, and loses only to one half a standard error ahead. ``must_be_sure``:
-    candidate 1 must be two ahead of it, for real-valued targets three, unless the two contradict each other.
+    candidate 1 must be two ahead of it, for real-valued targets two and a half, unless the two contradict each other.
     ``has_majority``: the median residual may break a tie; but not if two candidates at neighbouring rates contradict
     each other, each with its own majority.
     """

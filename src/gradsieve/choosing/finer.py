@@ -39,11 +39,12 @@ def counts(answers: Array, given: NDArray, factor: float) -> Array:
     outputs, error, residual = given.shape[1], honest_error(answers, given), distances(answers, given)
     surely = max(SURELY * error, tolerance(given))
     least = min(surely, max(FAR * factor * error, tolerance(given)))
+    is_far = (residual > surely).astype(np.float64)
     reach = REACH * error
+    if not reach:  # most rows are met exactly
+        return is_far
     is_shell = (residual > reach) & (residual <= SHELL * reach)
-    if not reach:
-        return (residual > surely).astype(np.float64)
-    return (residual > surely) + is_shell * (surely**outputs - least**outputs) / ((SHELL**outputs - 1) * reach**outputs)
+    return is_far + is_shell * (surely**outputs - least**outputs) / ((SHELL**outputs - 1) * reach**outputs)
 
 
 def is_worth_it(answers: Array, given: NDArray, weights: Array, right: float) -> bool:

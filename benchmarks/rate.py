@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -42,14 +42,13 @@ from rate_tables import insert, markdown
 from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose
 from gradsieve.choosing import RATES
 from gradsieve.choosing.pick import RatePick
-from gradsieve.choosing.rates import race
 from gradsieve.choosing.sharpen import equally_sure
 from gradsieve.counts import part
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.answers import mean_outputs
-from gradsieve.estimators.auto_rate import line_up, rivals_at
+from gradsieve.estimators.auto_rate import let_vote, line_up
 from gradsieve.estimators.decorrelating import decorrelation
-from gradsieve.estimators.fitting import fit_networks
+from gradsieve.estimators.fitting import Fits
 from gradsieve.estimators.plan import Plan
 from gradsieve.estimators.scaling import Scale, robust_scale, scale_inputs, scale_targets, target_scale
 from gradsieve.metrics import METRICS
@@ -132,9 +131,9 @@ class Problem:
         outputs = mean_outputs(networks, inputs, self.plan.task)
         return outputs if self.scale is None else self.scale.invert(outputs)
 
-    def fit(self, rate: float) -> list[torch.nn.Module]:
-        plan = replace(self.plan, drop_rate=rate)
-        return fit_networks(plan, self.inputs, self.targets_at(rate > 0), self.network).networks
+    @cached_property
+    def fits(self) -> Fits:
+        return Fits(self.plan, self.inputs, self.targets_at, self.network)
 
     def test(self, networks: Sequence[torch.nn.Module]) -> float:
         """Accuracy or R2 on the clean test rows."""
@@ -239,10 +238,9 @@ FIXED = {"fixed 0.2": 2, "fixed 0.3": 3, "Standard": 0}  # places in RATES
 def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     """Everything about a cell."""
     problem = make_problem(cell, data)
-    start, electors = line_up(problem.plan, problem.inputs, problem.targets_at, problem.network)
+    start, electors = line_up(problem.fits)
     begun = cache(start)
-    rivals = rivals_at(problem.plan, problem.inputs, problem.targets_at, problem.network)
-    pick = race(begun, electors, problem.targets_at(True), seed=cell.seed, rivals=rivals, has_curve=True)
+    pick = let_vote(problem.fits, begun, electors)
     firsts = [begun(rate, electors.parts[0]) for rate in RATES]
     for first in firsts:
         first.train(1.0)
@@ -253,7 +251,7 @@ def measure(cell: Cell, data: DataSet) -> dict[str, Any]:
     @cache
     def whole(rate: float) -> tuple[float, float]:
         """A run on all rows: its test metric, and its error on clean rows."""
-        return problem.tested(problem.fit(rate))
+        return problem.tested(problem.fits.at(rate).networks)
 
     return {
         **vars(cell),
@@ -275,7 +273,7 @@ def clean_error(problem: Problem) -> float:
     if problem.scale is None:
         return 0.0
     clean = replace(problem, given=problem.clean, scale=target_scale(problem.clean.astype(np.float64)))
-    return clean.tested(clean.fit(0.0))[1]
+    return clean.tested(clean.fits.at(0.0).networks)[1]
 
 
 def moved(problem: Problem, error: float) -> float:

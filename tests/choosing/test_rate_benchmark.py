@@ -90,7 +90,7 @@ def test_what_auto_picks_is_what_the_estimators_would(rate, run, tmp_path):
     problem = rate.make_problem(cell, rate.load("digits", None))
     from gradsieve.estimators.auto_rate import choose_rate
 
-    pick = choose_rate(problem.plan, problem.inputs, problem.targets_at, problem.network)
+    pick = choose_rate(problem.fits)
     assert json.loads((tmp_path / f"{cell.key}.json").read_text())["pick"] == pick.to_json()
 
 

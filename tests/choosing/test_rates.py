@@ -519,10 +519,10 @@ def test_a_census_is_taken_of_many_rows_and_not_of_amounts(rows, is_counted):
             assert sorted(torch.cat([part.trained, part.voters]).tolist()) == list(range(rows))
 
 
-def rehearsed(fit, rows=3000, of_parts=lambda number: 1.0):
+def rehearsed(fit, rows=3000, of_parts=lambda number: 1.0, is_kept=False):
     """A race that 0.3 wins, with the answers of a fit to all rows multiplied by ``fit``, and the rates of such fits.
 
-    ``of_parts``: by what those of each part's networks are multiplied.
+    ``of_parts``: by what those of each part's networks are multiplied. ``is_kept``: the caller makes the fit, to keep.
     """
     random = np.random.default_rng(0)
     truth = random.normal(size=(rows, 1))
@@ -539,7 +539,8 @@ def rehearsed(fit, rows=3000, of_parts=lambda number: 1.0):
         runner.predict = lambda: (factor * (runner.truth + runner.noise))[:, 0]  # of one amount, one number a row
         return runner
 
-    return race(start, electors, given), tried
+    kept = {"fit": lambda rate: start(rate, electors.whole)} if is_kept else {}
+    return race(start, electors, given, **kept), tried
 
 
 @pytest.mark.parametrize(
@@ -560,9 +561,12 @@ def test_most_networks_of_the_winner_say_where_a_fit_should_go(fit):
     assert pick.rate == (tried if fit > 0 else 0)
 
 
-def test_of_many_rows_the_fit_is_not_rehearsed():
+def test_of_many_rows_the_fit_is_asked_if_it_is_kept_since_a_rehearsal_costs_a_fit():
     pick, tried = rehearsed(-1.0, rows=5001)
     assert (pick.rate, tried) == (0.3, [])
+    for fit, rate in ((1.0, 0.3), (-1.0, 0)):
+        pick, tried = rehearsed(fit, rows=5001, is_kept=True)
+        assert (pick.rate, tried) == (rate, [0.3])
 
 
 def test_an_exact_fit_has_no_suspects():

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.model_selection import train_test_split
@@ -13,7 +12,6 @@ from gradsieve import RobustClassifier, RobustRegressor
 from gradsieve.choosing import RATES, electorate
 from gradsieve.estimators import auto_rate, fitting
 from gradsieve.files.fit import fit_file
-from gradsieve.models.mlp import mlp
 
 quick = {"hidden": (64,), "epochs": 20, "learning_rate": 3e-3, "random_state": 0}
 brief = {**quick, "epochs": 5}  # where it does not matter what is picked
@@ -172,23 +170,34 @@ def test_a_file_of_ones_own(tmp_path):
     assert (tmp_path / "model" / "model.json").read_text().count('"pick"') == 1
 
 
-def test_the_rehearsal_is_the_fit_itself():
-    """Trained on all rows, a candidate ends with the very weights of the fit, whatever the order of the rows."""
-    X, given, _ = wrong_curve(0.3, rows=400)
-    inputs, targets = X.astype(np.float32), given.astype(np.float32)
-    plan = fitting.Plan("regression", 2, epochs=3, seed=5, device="cpu", drop_rate=0.3)
+@pytest.mark.usefixtures("_two_parts")
+@pytest.mark.filterwarnings("ignore:The held-out rows cannot tell")
+@pytest.mark.parametrize("rows", [400, 6000])
+def test_voters_are_asked_about_the_fit_that_counts_which_is_made_once(rows, monkeypatch):
+    X, given, _ = wrong_curve(0.3, rows=rows)
+    made = []
+    make = fitting.fit_networks
+    monkeypatch.setattr(fitting, "fit_networks", lambda plan, *rest: made.append(plan.drop_rate) or make(plan, *rest))
+    model = RobustRegressor(drop_rate="auto", **brief).fit(X, given)
+    assert made == [model.drop_rate_]
+    assert model.drop_rate_ > 0
 
-    def network(number):
-        return mlp((4,), 2, hidden=(16,))
 
-    fitted = fitting.fit_networks(plan, inputs, targets, network)
-    for turned in (slice(None), slice(None, None, -1)):
-        rows, values = np.ascontiguousarray(inputs[turned]), np.ascontiguousarray(targets[turned])
-        start, electors = auto_rate.line_up(plan, rows, lambda drops, values=values: values, network)
-        whole = start(0.3, electors.whole)
-        whole.train(1.0)
-        for ours, theirs in zip(whole.trainer.networks, fitted.networks, strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+@pytest.mark.usefixtures("_two_parts")
+@pytest.mark.parametrize("rows", [400, 6000])
+def test_a_fit_that_goes_another_way_than_its_voters_want_is_made_anew_without_dropping(rows, monkeypatch):
+    X, given, _ = wrong_curve(0.3, rows=rows)
+    make = fitting.fit_networks
+
+    def astray(plan, inputs, targets, *rest):
+        return make(plan, inputs, -targets if plan.drop_rate else targets, *rest)
+
+    monkeypatch.setattr(fitting, "fit_networks", astray)
+    with pytest.warns(UserWarning, match="contradict each other, so nothing is dropped"):
+        model = RobustRegressor(drop_rate="auto", **brief).fit(X, given)
+    plain = clone(model).set_params(drop_rate=0.0).fit(X, given)
+    assert model.drop_rate_ == 0 < model.rate_pick_.winner
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
 
 
 @pytest.mark.filterwarnings("ignore:The held-out rows cannot tell")

@@ -9,8 +9,8 @@ too small for a network to tell how many labels are wrong. So a census is taken:
 the voters, without dropping, for so few epochs that it has not yet memorized wrong labels.
 
 If nearly half of the real-valued targets are wrong, it is chance which half a network learns. Then the wrong ones are
-counted by two networks that compete for the rows, and if there are few rows, the fit to all of them is rehearsed. If
-either contradicts the winner, nothing is dropped.
+counted by two networks that compete for the rows, and the fit to all rows is asked about the voters before it counts.
+If either contradicts the winner, nothing is dropped.
 """
 
 from __future__ import annotations
@@ -76,19 +76,23 @@ def race(
     seed: int = 0,
     rivals: Callable[[Part], NDArray] | None = None,
     has_curve: bool = False,
+    fit: Callable[[float], Candidate] | None = None,
 ) -> RatePick:
     """Choose a rate by a race; ``start(rate, part)`` makes the candidate's network for one part of the electorate.
 
     ``targets`` and ``weights`` are those of all rows. Small sets, which have several parts, are raced thoroughly; for
     the classes of larger ones a census is taken. ``rivals(part)`` returns what two networks that compete for the part's
     rows predict for its voters, (2, N, q), the majority's first. ``has_curve``: ``start`` can make networks for a
-    quarter of a part's rows, too, so that small sets of real-valued targets have a learning curve.
+    quarter of a part's rows, too, so that small sets of real-valued targets have a learning curve. ``fit(rate)``
+    starts the fit to all rows, if the caller keeps it. Otherwise it costs a fit to ask it, which only small sets do.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
     parts, voters = electorate.parts, electorate.whole.voters.numpy()
     is_small = len(parts) > 1
     has_curve = has_curve and is_small  # that of a single network says too little
+    if fit is None and is_small:
+        fit = lambda rate: start(rate, electorate.whole)  # noqa: E731
     return pick_rate(
         lambda rate: Together([start(rate, part) for part in parts]),
         targets[voters],
@@ -96,7 +100,7 @@ def race(
         seed=seed,
         is_thorough=is_small,
         ends=np.cumsum([len(part.voters) for part in parts])[:-1].tolist(),
-        rehearsal=(lambda rate: start(rate, electorate.whole)) if is_small else None,
+        fit=fit,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
         rivals=None if rivals is None else lambda: np.concatenate([rivals(part) for part in parts], axis=1),
         lesser=(lambda rate: Together([start(rate, each.lessened()) for each in parts])) if has_curve else None,
@@ -113,7 +117,7 @@ def pick_rate(
     rates: Sequence[float] = RATES,
     is_thorough: bool = False,
     ends: Sequence[int] = (),
-    rehearsal: Callable[[float], Candidate] | None = None,
+    fit: Callable[[float], Candidate] | None = None,
     census: Callable[[], Candidate] | None = None,
     rivals: Callable[[], NDArray] | None = None,
     lesser: Callable[[float], Candidate] | None = None,
@@ -123,9 +127,9 @@ def pick_rate(
 
     ``is_thorough``: see `hold_race`. ``ends``: where the voters of a candidate's second and further networks begin.
     ``census`` starts a network that learns classes better than the candidates; the estimate is then made from it. For
-    real-valued targets, ``rehearsal`` starts the fit to all rows at a rate, and ``rivals`` returns the predictions of
-    two rival networks, (2, N, q), the majority's first; it is called if too many targets may be wrong for the
-    candidates to count them. If the rehearsal or the majority's rival contradicts the winner, nothing is dropped.
+    real-valued targets, ``fit`` starts the fit to all rows at a rate, and ``rivals`` returns the predictions of two
+    rival networks, (2, N, q), the majority's first; it is called if too many targets may be wrong for the candidates
+    to count them. If the fit or the majority's rival contradicts the winner, nothing is dropped.
     ``lesser`` starts a candidate on a quarter of its rows, and ``seen`` is the share of all rows that the others learn
     from: if there are no rivals, a learning curve tells which mistakes the candidates are too coarse to see.
     """
@@ -148,10 +152,9 @@ def pick_rate(
     if found is not None:
         estimate, interval = estimate_and_interval(found, last.weights, seed)
     refuted = 0.0
-    if rate > rates[0] and not is_classes:
-        rehearsed = rehearsal and rehearsal(rate)
-        if is_contradicted(last.answers[best], targets, ends, divided, rehearsed):
-            rate, refuted = rates[0], rate
+    drops = rate > rates[0] and not is_classes
+    if drops and is_contradicted(last.answers[best], targets, ends, divided, fit and fit(rate)):
+        rate, refuted = rates[0], rate
     margins, errors, trained = zip(*(last_vote(each, winner, votes) for each in rates), strict=True)
     pick = RatePick(rate, estimate, interval, "", winner, tuple(rates), margins, errors, trained, choice)
     return replace(pick, warning=doubt(pick, votes, refuted, is_divided=divided is not None))
@@ -283,7 +286,7 @@ def count_by_curve(
 
 
 def is_contradicted(
-    winner: Array, targets: ArrayLike, ends: Sequence[int], divided: Division | None, rehearsal: Candidate | None
+    winner: Array, targets: ArrayLike, ends: Sequence[int], divided: Division | None, fit: Candidate | None
 ) -> bool:
     """Whether the majority's rival or the fit to all rows contradicts the predictions of the ``winner``.
 
@@ -297,7 +300,7 @@ def is_contradicted(
 
     if divided is not None and differs(divided.majority):
         return True
-    if rehearsal is None:
+    if fit is None:
         return False
-    answer = answer_at(1.0, rehearsal)
+    answer = answer_at(1.0, fit)
     return isinstance(answer, GradsieveError) or differs(read_rows(answer[None], targets)[0][0])

@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from gradsieve import seeds
 from gradsieve.choosing.electorate import Electorate, Part, electorate
@@ -16,68 +16,61 @@ from gradsieve.choosing.pick import RatePick, no_pick
 from gradsieve.choosing.rates import race
 from gradsieve.data import Rows
 from gradsieve.estimators.answers import mean_outputs
-from gradsieve.estimators.fitting import make_trainer
-from gradsieve.estimators.plan import Plan
+from gradsieve.estimators.fitting import Fits, make_trainer
 from gradsieve.estimators.rivals import fit_rivals
 from gradsieve.estimators.rows import canonical_order
 from gradsieve.estimators.trainer import Trainer
 from gradsieve.methods import METHODS
 from gradsieve.training.repeatable import reproducible
 
-TargetsAt = Callable[[bool], NDArray]  # whether rows are dropped -> the scaled targets
 
+def choose_rate(fits: Fits) -> RatePick:
+    """The rate for these rows, whatever their order; 0 if the method drops none or there are too few rows.
 
-def choose_rate(
-    plan: Plan,
-    inputs: NDArray,  # (N, ...) as `fit_networks` takes them
-    targets_at: TargetsAt,
-    make_network: Callable[[int], nn.Module],
-    weights: NDArray | None = None,
-) -> RatePick:
-    """The rate for these rows, whatever their order; 0 if the method drops none or there are too few rows."""
-    if not METHODS[plan.method].drops_rows:
+    If the rows speak for dropping some real-valued targets, that fit is made, to see whether it does what they want.
+    """
+    if not METHODS[fits.plan.method].drops_rows:
         return no_pick()
-    start, electors = line_up(plan, inputs, targets_at, make_network, weights)
-    rivals = rivals_at(plan, inputs, targets_at, make_network, weights)
-    return race(start, electors, targets_at(True), weights=weights, seed=plan.seed, rivals=rivals, has_curve=True)
+    return let_vote(fits, *line_up(fits))
 
 
-def line_up(
-    plan: Plan,
-    inputs: NDArray,
-    targets_at: TargetsAt,
-    make_network: Callable[[int], nn.Module],
-    weights: NDArray | None = None,
-) -> tuple[Callable[[float, Part], Runner], Electorate]:
+def let_vote(fits: Fits, start: Callable[[float, Part], Runner], electors: Electorate) -> RatePick:
+    """The rate for which these candidates' voters decide."""
+    return race(
+        start,
+        electors,
+        fits.targets_at(True),
+        weights=fits.weights,
+        seed=fits.plan.seed,
+        rivals=rivals_of(fits),
+        has_curve=True,
+        fit=lambda rate: FitAsCandidate(fits, rate, electors.whole.voters),
+    )
+
+
+def line_up(fits: Fits) -> tuple[Callable[[float, Part], Runner], Electorate]:
     """A function that starts a candidate at a rate on a part of the rows, and the electorate of these parts."""
 
     @cache
     def rows(drops: bool) -> Rows:
-        return Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(drops)))
+        return Rows(torch.from_numpy(fits.inputs), torch.from_numpy(fits.targets_at(drops)))
 
-    order = canonical_order(inputs, targets_at(True), weights)
-    electors = electorate(len(inputs), plan.seed).renumbered(order)
+    order = canonical_order(fits.inputs, fits.targets_at(True), fits.weights)
+    electors = electorate(len(fits.inputs), fits.plan.seed).renumbered(order)
 
     def start(rate: float, part: Part) -> Runner:
-        at_rate = replace(plan, drop_rate=rate)
-        return Runner(make_trainer(at_rate, rows(rate > 0), part.trained, make_network, weights), part.voters)
+        plan = replace(fits.plan, drop_rate=rate)
+        return Runner(make_trainer(plan, rows(rate > 0), part.trained, fits.make_network, fits.weights), part.voters)
 
     return start, electors
 
 
-def rivals_at(
-    plan: Plan,
-    inputs: NDArray,
-    targets_at: TargetsAt,
-    make_network: Callable[[int], nn.Module],
-    weights: NDArray | None = None,
-) -> Callable[[Part], NDArray] | None:
+def rivals_of(fits: Fits) -> Callable[[Part], NDArray] | None:
     """A function that trains two rival networks on a part and predicts for its voters; None for classes."""
-    if plan.task == "classification":
+    if fits.plan.task == "classification":
         return None
-    return lambda part: fit_rivals(
-        plan, Rows(torch.from_numpy(inputs), torch.from_numpy(targets_at(True))), part, make_network, weights
-    )
+    rows = Rows(torch.from_numpy(fits.inputs), torch.from_numpy(fits.targets_at(True)))
+    return lambda part: fit_rivals(fits.plan, rows, part, fits.make_network, fits.weights)
 
 
 class Runner:
@@ -99,3 +92,18 @@ class Runner:
         trainer = self.trainer
         inputs = trainer.feed.inputs[self.voters.to(trainer.feed.inputs.device)].cpu().numpy()
         return mean_outputs(trainer.networks, inputs, trainer.plan.task, trainer.plan.device)
+
+
+class FitAsCandidate:
+    """The fit to all rows, which voters are asked about before it counts. It is made whole or not at all."""
+
+    def __init__(self, fits: Fits, rate: float, voters: Tensor) -> None:
+        self.fits, self.rate, self.voters = fits, rate, voters
+
+    def train(self, share: float) -> None:
+        assert share == 1
+        self.fits.at(self.rate)
+
+    def predict(self) -> NDArray:
+        fits, inputs = self.fits, self.fits.inputs[self.voters.numpy()]
+        return mean_outputs(fits.at(self.rate).networks, inputs, fits.plan.task, fits.plan.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from gradsieve.errors import InputError, MissingExtraError
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import choose_rate
 from gradsieve.estimators.decorrelating import Decorrelation, check_decorrelate, decorrelation
-from gradsieve.estimators.fitting import Fitted, fit_networks
+from gradsieve.estimators.fitting import Fits, Fitted
 from gradsieve.estimators.learnt_rate import LEARN
 from gradsieve.estimators.module import Builder, network_maker
 from gradsieve.estimators.plan import DROP_RATE, Plan
@@ -214,14 +213,12 @@ class _Robust(BaseEstimator):
         by_default = self._task == "regression" and self.module is None
         mixed = decorrelation(inputs, weights) if check_decorrelate(self.decorrelate, by_default) else None
         inputs = mixed.apply(inputs) if mixed else inputs
-        pick = None
-        if self.drop_rate == AUTO:
-            pick = choose_rate(plan, inputs, targets_at, network, weights)
-            plan = dataclasses.replace(plan, drop_rate=pick.rate)
-            if pick.warning:
-                warnings.warn(pick.warning, UserWarning, stacklevel=3)
         tell = lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None
-        fitted = fit_networks(plan, inputs, targets_at(plan.used_rate > 0), network, weights, tell)
+        fits = Fits(plan, inputs, targets_at, network, weights, tell)
+        pick = choose_rate(fits) if self.drop_rate == AUTO else None
+        if pick and pick.warning:
+            warnings.warn(pick.warning, UserWarning, stacklevel=3)
+        fitted = fits.at(pick.rate if pick else plan.drop_rate)
         self.input_scale_: Scale = scale
         # Parameters of this fit that predicting needs: if the user changes them, that is for the next fit.
         self._clip, self._is_exact = clip, self.module is None

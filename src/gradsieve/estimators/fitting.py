@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,27 @@ class Fitted:
         """A warning if the last epoch dropped nearly all rows of a class; else empty."""
         sentence = forsaken(*self.of_class, names)
         return sentence and f"In epoch {self.history[-1]['epoch']}, {sentence}"
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Fits to the same rows at any drop rate, each made when it is first asked for."""
+
+    plan: Plan
+    inputs: NDArray  # (N, ...) as `fit_networks` takes them
+    targets_at: Callable[[bool], NDArray]  # whether rows are dropped -> the scaled targets
+    make_network: Callable[[int], nn.Module]
+    weights: NDArray | None = None
+    tell: Callable[[dict[str, Any]], None] = lambda record: None
+    made: dict[float, Fitted] = field(default_factory=dict, init=False, repr=False)
+
+    def at(self, rate: float) -> Fitted:
+        """The fit at a drop rate."""
+        if rate not in self.made:
+            plan = replace(self.plan, drop_rate=rate)
+            targets = self.targets_at(plan.used_rate > 0)
+            self.made[rate] = fit_networks(plan, self.inputs, targets, self.make_network, self.weights, self.tell)
+        return self.made[rate]
 
 
 def fit_networks(

@@ -23,7 +23,7 @@ from gradsieve.data.validate import check_count, check_seconds
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.answers import mean_outputs
 from gradsieve.estimators.auto_rate import choose_rate
-from gradsieve.estimators.fitting import Fitted, fit_networks
+from gradsieve.estimators.fitting import Fits, Fitted
 from gradsieve.estimators.plan import DROP_RATE, Plan
 from gradsieve.estimators.scaling import far_targets
 from gradsieve.files.images import find_images, read_images
@@ -150,12 +150,12 @@ def fit_prepared(
     """Fit a network: the plan, the pick of its drop rate if that is "auto", and the result."""
     learnt, make_network, pick = prepared.targets, prepared.design().build, None
     plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=largest_rate(drop_rate), **options)
+    fits = Fits(plan, prepared.inputs, prepared.scaled, make_network, tell=tell)
     if drop_rate == AUTO:
-        pick = choose_rate(plan, prepared.inputs, prepared.scaled, make_network)
+        pick = choose_rate(fits)
         note(pick.warning or pick_summary(pick))
         plan = replace(plan, drop_rate=pick.rate)
-    scaled = prepared.scaled(plan.used_rate > 0)
-    return plan, pick, fit_networks(plan, prepared.inputs, scaled, make_network, tell=tell)
+    return plan, pick, fits.at(plan.drop_rate)
 
 
 def save_fit(

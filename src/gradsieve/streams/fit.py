@@ -27,7 +27,7 @@ from gradsieve.counts import keep_count
 from gradsieve.data import Task
 from gradsieve.errors import InputError, RunFolderError
 from gradsieve.estimators.auto_rate import choose_rate
-from gradsieve.estimators.fitting import start
+from gradsieve.estimators.fitting import Fits, start
 from gradsieve.estimators.plan import Plan
 from gradsieve.method import Method
 from gradsieve.methods import METHODS
@@ -236,7 +236,7 @@ def settle_rate(
     rows, _ = encoder.usable(rows)
     inputs = encoder.part(rows).inputs.numpy()
     targets_at = partial(known.targets.scaled, given_targets(rows, known.targets))
-    pick = choose_rate(replace(plan, epochs=max(plan.epochs, VOTE_EPOCHS)), inputs, targets_at, make_network)
+    pick = choose_rate(Fits(replace(plan, epochs=max(plan.epochs, VOTE_EPOCHS)), inputs, targets_at, make_network))
     write_pick(path, pick, data_sha256)
     return pick
 

@@ -450,26 +450,6 @@ def test_and_not_to_rates_that_cost_more_than_the_wrong_labels():
     assert costly.estimate == pytest.approx(0.27, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("at_next", "wrong", "rate"),
-    [(0.02, 0.27, 0.1), (0.02, 0.06, 0.08), (0.02, 0.01, 0), (0.3, 0.27, 0)],
-    ids=["many are wrong", "some are wrong", "hardly any is wrong", "dropping does harm"],
-)
-def test_where_rate_0_is_no_better_labels_that_seem_wrong_are_dropped(at_next, wrong, rate):
-    """Rate 0 wins where it is even with 0.1. If labels are wrong all the same, as many are dropped as 0.1 allows."""
-    random = np.random.default_rng(1)
-    labels = random.integers(10, size=2000)
-    given = np.where(random.random(2000) < wrong, (labels + 1) % 10, labels)
-
-    def start(rate):  # 0 and 0.1 are as often wrong, about different rows
-        return Classifier(labels, {0.0: 0.02, 0.1: at_next}.get(rate, 0.5), seed=round(10 * rate))
-
-    pick = pick_rate(start, given, is_thorough=True)
-    assert pick.winner == 0
-    assert pick.rate == rate
-    assert (pick.warning == "") or rate != 0.1
-
-
 class Census(Classifier):
     def __init__(self, labels, wrong=0.05, diverges=False):
         super().__init__(labels, wrong)

@@ -13,7 +13,6 @@ from gradsieve.choosing.reading import Array
 from gradsieve.choosing.vote import resamples
 
 ABOUT_AS_GOOD = 1.0  # standard errors: a rate that is no farther behind the winner is about as good
-FEW = 0.05  # the share of wrong labels up to which an estimate may be off: fewer are no reason to drop any
 MANY = 0.2  # the share of wrong targets that is reason to drop after a tied vote on a sample, or else to warn
 INTERVAL = (5, 95)  # percentiles of the estimates from resampled rows
 
@@ -43,14 +42,13 @@ def rate_by_race(votes: list[Vote], estimate: float) -> float:
 
     Dropping all that seems wrong may cost more than it gains, if the network has few steps, or leave a majority of
     wrong rows. For real-valued targets only the winner and the next rate are compared, by the last vote that had both.
-    If rate 0 has won, nothing is dropped there, and of labels only if more than a few seem wrong: rate 0 has a lead to
-    lose, so that clean rows are safe, but where many labels are wrong it should lose it.
+    If rate 0 has won, nothing is dropped.
     """
     last = votes[-1]
-    winner, is_classes = last.names[last.verdict.best], last.given.ndim == 1
-    if not winner and not (is_classes and round(estimate, 2) >= FEW):
+    winner = last.names[last.verdict.best]
+    if not winner:
         return winner
-    compared = last.names if is_classes else [rate for rate in votes[0].names if rate - winner < STEP]
+    compared = last.names if last.given.ndim == 1 else [rate for rate in votes[0].names if rate - winner < STEP]
     largest = max(rate for rate in compared if is_about_as_good(*last_vote(rate, winner, votes)))
     return max(winner, min(round(estimate, 2), largest))
 
@@ -103,7 +101,7 @@ def doubt(pick: RatePick, votes: list[Vote], refuted: float = 0.0, is_divided: b
         )
     plain = pick.rates[0]
     if pick.rate > pick.winner == plain:
-        return ""  # the count of the wrong labels has decided
+        return ""  # a census has decided
     # If rate 0 has won: the first vote, which had all rates; else the last vote that had rate 0.
     vote = votes[0] if pick.winner == plain else [each for each in votes if plain in each.names or each is votes[0]][-1]
     tied = [vote.names[each] for each in vote.verdict.tied]

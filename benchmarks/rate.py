@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: cells run side by
 import argparse
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ import torch
 from numpy.typing import NDArray
 from rate_tables import insert, markdown
 
-from gradsieve import CORRUPTIONS, DATASETS, RobustRegressor, choose
+from gradsieve import CORRUPTIONS, DATASETS, RobustClassifier, RobustRegressor, choose
 from gradsieve.choosing import RATES
 from gradsieve.choosing.pick import RatePick
 from gradsieve.choosing.sharpen import equally_sure
@@ -334,7 +335,7 @@ def run_all(wanted: list[Cell], options: argparse.Namespace) -> None:
             print(f"{tasks[task].key}  failed: {error!r}" if error else task.result(), flush=True)
 
 
-def cost(rows: int, epochs: int, wrong: float) -> str:
+def cost(rows: int, epochs: int, wrong: float, task: Task) -> str:
     """Processor seconds of a fit with "auto" and at the known rate: 50 columns, this share of the targets wrong.
 
     The ratio is the median of those of turns in which both are fitted: from one to the next, times differ by half.
@@ -343,18 +344,25 @@ def cost(rows: int, epochs: int, wrong: float) -> str:
     X = random.normal(size=(rows, 50))
     y = np.tanh(X[:, :10] @ random.normal(size=10)) + X[:, 11] * X[:, 12]
     count = part(wrong, rows)
-    y[:count] = random.uniform(-5, 5, count)
-    RobustRegressor(epochs=1).fit(X[:500], y[:500])  # the first fit also imports
+    if task == "classification":
+        y = np.digitize(y, np.quantile(y, (0.2, 0.4, 0.6, 0.8)))
+        y[:count] = (y[:count] + random.integers(1, 5, size=count)) % 5
+    else:
+        y[:count] = random.uniform(-5, 5, count)
+    estimator = RobustClassifier if task == "classification" else RobustRegressor
+    estimator(epochs=1).fit(X[:500], y[:500])  # the first fit also imports
 
     def seconds(rate: float | Literal["auto"]) -> float:
         began = time.process_time()
-        RobustRegressor(drop_rate=rate, epochs=epochs, random_state=0).fit(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimator(drop_rate=rate, epochs=epochs, random_state=0).fit(X, y)
         return time.process_time() - began
 
     ratios = np.array([seconds("auto") / seconds(wrong) for _ in range(TURNS)])
     lower, middle, upper = np.quantile(ratios, (0.25, 0.5, 0.75))
     times = f"{middle:.2f} times a fit at a known rate ({lower:.2f} to {upper:.2f})"
-    return f"{rows} rows, {wrong:.0%} wrong, {epochs} epochs: {times}"
+    return f"{task}, {rows} rows, {wrong:.0%} wrong, {epochs} epochs: {times}"
 
 
 def main() -> None:
@@ -372,11 +380,12 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="a page, between whose marks the tables are put")
     parser.add_argument("--mark", default="all", help="which marks of the page")
     parser.add_argument("--cost", nargs="+", type=int, metavar="ROWS", help="time fits of so many rows,")
-    parser.add_argument("--wrong", type=float, default=0.2, help="of which this share is wrong")
+    parser.add_argument("--wrong", type=float, default=0.2, help="of which this share is wrong,")
+    parser.add_argument("--task", choices=list(KINDS), default="regression", help="of this task")
     options = parser.parse_args()
     if options.cost:
         for rows in options.cost:
-            print(cost(rows, options.epochs or 10, options.wrong), flush=True)
+            print(cost(rows, options.epochs or 10, options.wrong, options.task), flush=True)
         return
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.show:

@@ -91,8 +91,7 @@ def race(
     parts, voters = electorate.parts, electorate.whole.voters.numpy()
     is_small = len(parts) > 1
     has_curve = has_curve and is_small  # that of a single network says too little
-    if fit is None and is_small:
-        fit = lambda rate: start(rate, electorate.whole)  # noqa: E731
+    rehearsal = (lambda rate: start(rate, electorate.whole)) if is_small else None
     return pick_rate(
         lambda rate: Together([start(rate, part) for part in parts]),
         targets[voters],
@@ -100,7 +99,7 @@ def race(
         seed=seed,
         is_thorough=is_small,
         ends=np.cumsum([len(part.voters) for part in parts])[:-1].tolist(),
-        fit=fit,
+        fit=fit or rehearsal,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
         rivals=None if rivals is None else lambda: np.concatenate([rivals(part) for part in parts], axis=1),
         lesser=(lambda rate: Together([start(rate, each.lessened()) for each in parts])) if has_curve else None,

@@ -5,8 +5,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 from gradsieve import choose, estimate_rate
 from gradsieve.choosing.vote import noisy_mean
@@ -47,15 +49,54 @@ def test_margins_are_those_of_a_naive_count():
     assert choice.confidence == 1
 
 
-def test_classes_are_judged_by_the_mean_probability_of_the_given_label():
+def as_sure_as_all(logits):
+    """Probabilities with the logits' multiple at which the favourites' mean is 0.95, by a naive search."""
+    multiples = np.exp(np.linspace(-3, 4, 3000))
+    return softmax(logits * min(multiples, key=lambda each: abs(softmax(logits * each).max(1).mean() - 0.95)))
+
+
+def test_classes_are_judged_by_the_mean_probability_of_the_given_label_at_the_same_sureness():
     labels = RANDOM.integers(5, size=300)
-    probabilities = softmax(RANDOM.normal(size=(3, 300, 5)) + np.eye(5)[labels] * np.array([0, 1, 3])[:, None, None])
-    choice = choose(probabilities, labels)
-    mean = probabilities[:, np.arange(300), labels].mean(1)
-    np.testing.assert_allclose(choice.margins, mean[:, None] - mean[None], atol=1e-12)
-    gap = probabilities[2, np.arange(300), labels] - probabilities[1, np.arange(300), labels]
-    assert choice.errors[2, 1] == pytest.approx(gap.std() / np.sqrt(300))
+    logits = RANDOM.normal(size=(3, 300, 5)) + np.eye(5)[labels] * np.array([0, 1, 3])[:, None, None]
+    choice = choose(softmax(logits), labels)
+    given = np.stack([as_sure_as_all(each)[np.arange(300), labels] for each in logits])  # (3, 300)
+    np.testing.assert_allclose(choice.margins, given.mean(1)[:, None] - given.mean(1)[None], atol=1e-3)
+    assert choice.errors[2, 1] == pytest.approx((given[2] - given[1]).std() / np.sqrt(300), rel=1e-2)
     assert choice.best == 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0.3, 3), min_size=3, max_size=3))
+def test_how_sure_a_model_is_of_itself_makes_no_difference(multiples):
+    """A tree is surer than nearest neighbours, and a network's last epoch than those before."""
+    random = np.random.default_rng(0)
+    labels = random.integers(4, size=500)
+    logits = random.normal(size=(3, 500, 4)) + np.eye(4)[labels] * np.array([1, 1.5, 3])[:, None, None]
+    choice = choose(softmax(logits * np.array(multiples)[:, None, None]), labels)
+    assert choice.ranking == (2, 1, 0)
+    np.testing.assert_allclose(choice.margins, choose(softmax(logits), labels).margins, atol=1e-3)
+
+
+def test_the_epoch_before_wrong_labels_were_memorized():
+    """Two labels of five are wrong: the longer a network learns, the surer it is, and the more often wrong."""
+    X, y = load_digits(return_X_y=True)
+    random, inputs = np.random.default_rng(0), torch.tensor(X / 16).float()
+    wrong = random.random(len(y)) < 0.4
+    noisy = np.where(wrong, (y + random.integers(1, 10, len(y))) % 10, y)
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+    optimizer = torch.optim.Adam(network.parameters(), 3e-3)
+    chances, right = [], []
+    for _ in range(40):
+        for rows in torch.randperm(1000).split(64):
+            optimizer.zero_grad()
+            F.cross_entropy(network(inputs[rows]), torch.tensor(noisy)[rows]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            chances.append(network(inputs[1000:]).softmax(1).numpy())
+        right.append((chances[-1].argmax(1) == y[1000:]).mean())
+    chosen = choose(chances, noisy[1000:]).best
+    assert right[chosen] > max(right) - 0.04 > right[-1] + 0.05
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.4])

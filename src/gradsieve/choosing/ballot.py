@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve.choosing.judge import Verdict, is_majority_right, judge
 from gradsieve.choosing.reading import Array, read_rows, read_weights
-from gradsieve.choosing.sharpen import POWER, equally_sure, raise_to
+from gradsieve.choosing.sharpen import POWER, comparable, raise_to
 
 STEP = 0.1 + 1e-9  # rates at most this far apart are neighbours; the rest is for rounding
 
@@ -40,9 +40,9 @@ def hold_vote(
     names, weight = list(answers), read_weights(weights, len(given))
     # A doubt about the majority stays: the candidate that raised it may have left the race since.
     has_majority = all(vote.has_majority for vote in before)
-    judged = stacked
+    judged = comparable(stacked, given, weight)
     if given.ndim == 1:
-        judged = equally_sure(stacked, weight) if before else raise_to(stacked, POWER)
+        judged = judged if before else raise_to(stacked, POWER)
     else:
         has_majority = has_majority and is_majority_right(stacked, given, weight)
     has_plain = names[0] == plain

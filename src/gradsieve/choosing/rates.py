@@ -33,7 +33,7 @@ from gradsieve.choosing.outcome import candidate_to_count_by, doubt, estimate_an
 from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
 from gradsieve.choosing.reading import Array, read_rows
 from gradsieve.choosing.rivals import Division, divide, has_learned_enough, may_be_bent
-from gradsieve.choosing.vote import choose
+from gradsieve.choosing.vote import count_votes
 from gradsieve.errors import GradsieveError, InputError, RankError
 
 RUNGS = ((0.3, 3), (0.6, 2), (1.0, 1))  # the share of the epochs after which a vote is held, and how many then stay
@@ -137,7 +137,7 @@ def pick_rate(
     best, winner, is_classes = last.verdict.best, last.names[last.verdict.best], last.given.ndim == 1
     choice = None
     if len(last.names) > 1:
-        choice = choose(last.judged, last.given, names=last.names, weights=weights, seed=seed)
+        choice = count_votes(last.judged, last.given, last.weights, "none", last.names, seed)
     census_answers = hold_census(census, last, best) if census is not None and is_classes else None
     counting = candidate_to_count_by(last, best)
     is_suspect, trust = suspects(last.answers[counting] if census_answers is None else census_answers, last.given)

@@ -21,10 +21,10 @@ except ImportError as error:
 def noisy_score(estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     """A scorer for ``GridSearchCV(..., scoring=noisy_score)`` if ``y`` cannot be trusted; larger is better.
 
-    For classes, it is the mean probability of the given labels, by which `choose` judges them, too. For real-valued
-    targets, it is minus the mean distance from them, in interquartile ranges of ``y``. A scorer sees one model at a
-    time and cannot compare models row by row. Of the scores that need only one model, this one comes nearest to the
-    vote (docs/unknown-rate.md). `rank_models` holds the vote itself.
+    For classes, it is what `choose` compares: the mean probability of the given labels, if the model is made as sure of
+    itself as any other. For real-valued targets, it is minus the mean distance from them, in interquartile ranges of
+    ``y``. A scorer sees one model at a time and cannot compare models row by row. Of the scores that need only one
+    model, this one comes nearest to the vote (docs/unknown-rate.md). `rank_models` holds the vote itself.
     """
     given = labels(estimator, y)
     return noisy_mean(answer(estimator, X), given, sample_weight)

@@ -1,21 +1,29 @@
-"""Candidates' probabilities made comparable: the mean probability of the given label favours networks that are surer.
+"""Models' probabilities made comparable: the mean probability of the given label favours those that are surer.
 
-A network that drops more rows learns from those it agrees with, and is surer than it should be. Squaring probabilities
-takes most of that away. After the first vote, all candidates are made equally sure instead: what is left is how often
-they agree with the rows, less noisy than a count of hits. In the first vote that hardly differs between candidates,
-because none has memorized wrong labels yet.
+A decision tree is surer than nearest neighbours, a network that has memorized its rows surer than it was ten epochs
+before, and one that drops more rows learns from those it agrees with. So models are made equally sure before they are
+compared: what is left is how often they agree with the rows, less noisy than a count of hits.
+
+In the first vote of a race that hardly differs between candidates, because none has memorized wrong labels yet.
+Squaring their probabilities takes most of the difference in sureness away, and keeps what else they tell.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradsieve.choosing.reading import Array
 
 POWER = 2.0  # of the probabilities in the first vote
-CONFIDENCE = 0.95  # the mean probability of each row's most likely class, in later votes
+CONFIDENCE = 0.95  # the mean probability of each row's most likely class, if models are equally sure
 HALVINGS = 20  # bisections of the interval below
 LOG_POWERS = (-3.0, 4.0)  # the natural logarithms between which the power is searched
+
+
+def comparable(answers: Array, given: NDArray, weights: Array) -> Array:
+    """What a vote compares of (M, N, k) answers: outputs as they are, probabilities of classes equally sure."""
+    return equally_sure(answers, weights) if given.ndim == 1 else answers
 
 
 def raise_to(answers: Array, power: float) -> Array:
@@ -24,7 +32,7 @@ def raise_to(answers: Array, power: float) -> Array:
 
 
 def equally_sure(answers: Array, weights: Array, confidence: float = CONFIDENCE) -> Array:
-    """Each candidate of (M, N, C) raised to the power at which its most likely classes' mean is ``confidence``."""
+    """Each model of (M, N, C) raised to the power at which its most likely classes' mean is ``confidence``."""
     return np.stack([make_sure(each, weights, confidence) for each in answers])
 
 

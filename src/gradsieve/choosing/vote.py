@@ -3,8 +3,9 @@
 Two models disagree on some rows. Each row votes for the one that is closer to its given target, with the squared
 disagreement as its weight. While the honest rows are the majority at each input, the better model wins; and where no
 row is wrong, the hard rows outvote a model that ignored them. A mean error would be decided by the wrong rows alone.
-For classes the same idea is the mean probability that a model gives to the given labels: it is bounded, so that a
-wrong label costs a confident model no more than a hesitant one gains by it.
+For classes the same idea is the mean probability that a model gives to the given labels, after all models have been
+made equally sure (``gradsieve.choosing.sharpen``). It is bounded, so that a wrong label costs no more than a right one
+brings in.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradsieve import seeds
 from gradsieve.choosing.reading import Array, read_rows, read_weights, to_numbers
+from gradsieve.choosing.sharpen import comparable
 from gradsieve.errors import InputError
 
 Prefer = Literal["none", "first", "baseline"]
@@ -71,13 +73,22 @@ def choose(
 
     ``prefer="first"``: list the models in your order of preference; the first one that is at most half a standard error
     behind the winner counts as the best. ``prefer="baseline"`` gives this privilege to model 0 alone. ``weights`` (N,)
-    make some rows count more than others.
+    make some rows count more than others. Classifiers may be of any kind: how sure they are of themselves does not
+    count, since their probabilities are first raised to powers that make all of them equally sure.
     """
     answers, given = read_rows(predictions, targets)
+    if names is not None and len(names) != len(answers):
+        raise InputError(f"names has {len(names)} entries, but predictions are of {len(answers)} models.")
+    weight = read_weights(weights, len(given))
+    return count_votes(comparable(answers, given, weight), given, weight, prefer, names, seed)
+
+
+def count_votes(
+    answers: Array, given: NDArray, weights: Array, prefer: Prefer, names: Sequence[Any] | None, seed: int
+) -> Choice:
+    """What rows say about `comparable` answers (M, N, k)."""
     count, rows = answers.shape[:2]
-    if names is not None and len(names) != count:
-        raise InputError(f"names has {len(names)} entries, but predictions are of {count} models.")
-    ballots = ballots_of(answers, given, read_weights(weights, rows))
+    ballots = ballots_of(answers, given, weights)
     ranking, margins, errors = tally(ballots, np.ones(rows), count, prefer)
     again = np.array([tally(ballots, copies, count, prefer).ranking[0] for copies in resamples(rows, seed)])
     best = ranking[0]
@@ -151,8 +162,9 @@ def tally(ballots: Ballots, copies: NDArray, count: int, prefer: Prefer) -> Vote
 
 
 def noisy_mean(predictions: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """One model's mean probability of the given labels, or minus its mean distance from the given targets."""
+    """One model's score: by classes, what `choose` compares; else minus its mean distance from the given targets."""
     answers, given = read_rows(to_numbers(predictions, "predictions")[None], targets)
-    is_classes = given.ndim == 1
+    weight = read_weights(weights, len(given))
+    answers, is_classes = comparable(answers, given, weight), given.ndim == 1
     scores = answers[0, np.arange(len(given)), given] if is_classes else -np.sqrt(((answers[0] - given) ** 2).sum(1))
-    return float(np.average(scores, weights=read_weights(weights, len(given))))
+    return float(np.average(scores, weights=weight))

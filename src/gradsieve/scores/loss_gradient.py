@@ -213,7 +213,7 @@ def squared(outputs: Tensor, targets: Tensor) -> Tensor:
 def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
     """sign(output - target): of the same size for all rows, so ties decide (``keep_smallest(..., ties=)``)."""
     off = difference(outputs, targets)
-    return off.sign().where(~off.isnan(), off) / elements(outputs)  # sign(NaN) is 0
+    return off.sgn().where(~off.isnan(), off) / elements(outputs)  # sgn(NaN) is 0; sign does not take complex numbers
 
 
 def huber(outputs: Tensor, targets: Tensor, *, delta: float = 1.0) -> Tensor:

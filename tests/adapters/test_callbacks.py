@@ -369,6 +369,29 @@ def test_the_hugging_face_trainer_keeps_a_ledger(huggingface, make_trainer, colu
     trainer.predict(sixteen_rows(row=NUMBERS))
 
 
+def test_a_resumed_hugging_face_run_ends_with_the_ledger_of_one_that_was_not_interrupted(
+    huggingface, make_trainer, tmp_path
+):
+    def train(resume, robust, **options):
+        callback, rows = huggingface.RobustCallback(robust, row_column="row"), sixteen_rows(row=NUMBERS)
+        trainer = make_trainer(robust, [callback], rows, remove_unused_columns=False, num_train_epochs=2, **options)
+        trainer.train(resume_from_checkpoint=resume)
+        return robust
+
+    def loss():
+        return RobustLoss(F.cross_entropy, 0.25, rows=16)
+
+    straight = train(None, loss(), save_strategy="steps", save_steps=3)
+    checkpoint = str(tmp_path / "checkpoint-3")
+    torch.testing.assert_close(train(checkpoint, loss()).ledger.tensors(), straight.ledger.tensors())
+    (tmp_path / "checkpoint-3" / "robust_loss.pt").rename(tmp_path / "elsewhere.pt")
+    with pytest.warns(UserWarning, match="The ledger of a resumed run begins empty"):
+        train(checkpoint, loss())
+    own = loss()
+    own.load_state_dict(torch.load(tmp_path / "elsewhere.pt"))
+    torch.testing.assert_close(train(checkpoint, own).ledger.tensors(), straight.ledger.tensors())
+
+
 def test_what_the_hugging_face_loss_is_not_told_it_asks_for(huggingface, make_trainer):
     callback = huggingface.RobustCallback
     with pytest.raises(

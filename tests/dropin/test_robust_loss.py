@@ -804,6 +804,17 @@ def test_a_criterion_may_change_between_calls():
         robust.rate = 0.5
 
 
+def test_the_options_of_a_partial_may_change_between_calls():
+    outputs, targets = classes()
+    robust = RobustLoss(partial(F.cross_entropy), 0.3)
+    robust(outputs, targets)
+    for change in ({"label_smoothing": 0.3}, {"weight": WEIGHTS}, {"ignore_index": 2}, {"reduction": "sum"}):
+        robust.criterion.keywords.update(change)
+        anew = RobustLoss(copy.deepcopy(robust.criterion), 0.3)
+        assert torch.equal(robust(outputs, targets), anew(outputs, targets))
+        assert torch.equal(robust.kept, anew.kept)
+
+
 def test_memory_that_the_next_batch_takes_does_not_change_what_is_told():
     outputs, targets = classes()
     robust = RobustLoss(F.cross_entropy, 0.3)

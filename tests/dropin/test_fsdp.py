@@ -28,7 +28,7 @@ def refusal(method):
     from fsdp_example import shard
 
     network = small_network()
-    shard(network)
+    shard(network, torch.device("cpu"))
     inputs, labels = torch.randn(8, 64), torch.arange(8)
     try:
         robust_step(network, inputs, labels, criterion=F.cross_entropy, drop_rate=0.4, method=method)

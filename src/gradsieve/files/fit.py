@@ -40,6 +40,7 @@ from gradsieve.tables.shard_frames import frames
 from gradsieve.tables.shards import is_shards, open_shards
 from gradsieve.tables.targets import row_header
 from gradsieve.training.files import write_whole
+from gradsieve.training.repeatable import refuse_inference_mode
 
 MOST_IN_MEMORY = 10**9  # bytes of a table; larger ones are streamed
 
@@ -79,6 +80,7 @@ def fit_file(
     """
     began = time.monotonic()
     check_alone()
+    refuse_inference_mode()
     check_task(task)
     check_count(argument("seed"), seed, 0)
     check_seconds(argument("save_every"), save_every)

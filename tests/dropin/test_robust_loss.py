@@ -610,6 +610,7 @@ REFUSED_WHEN_CALLED = {
             "squares": partial(F.mse_loss, weight=torch.ones(4, 2)),
         }.items()
     },
+    "class_dim": (RobustLoss(F.cross_entropy, 0.3, class_dim=5), partial(classes, 0, 3), "class_dim is 5, but"),
     "devices": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(2), torch.ones(2, device="meta")), "on cpu, but"),
 }
 

@@ -621,6 +621,11 @@ def test_bad_batches_are_refused(robust, batch, message):
         robust(*batch())
 
 
+def test_weights_that_do_not_fit_the_classes_are_named_as_torch_names_them():
+    with pytest.raises(RuntimeError, match="weight tensor should be defined either for all 5 classes"):
+        RobustLoss(nn.CrossEntropyLoss(torch.ones(4)), 0.3)(*classes())
+
+
 def test_row_numbers_are_checked_against_the_ledger():
     batch = numbers()
     with pytest.raises(InputError, match="There is no ledger"):

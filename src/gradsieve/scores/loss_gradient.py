@@ -89,6 +89,7 @@ def loss_gradient(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Ten
         return form(outputs, targets, **widened_options(options))
     except (IndexError, RuntimeError) as error:
         name_wrong_label(error, function, outputs, targets, options)
+        row_losses(criterion, outputs, targets)  # the criterion's own error says more: which weights do not fit
         raise
 
 

@@ -344,6 +344,20 @@ def test_the_hugging_face_trainer_accumulates_trimmed_micro_batches(make_trainer
     torch.testing.assert_close(trainer.model.layer.weight, plain.layer.weight - plain.layer.weight.grad)
 
 
+class Stream(torch.utils.data.IterableDataset):
+    """Rows whose number the trainer does not know."""
+
+    def __iter__(self):
+        return iter(sixteen_rows())
+
+
+def test_the_hugging_face_trainer_tells_the_epochs_of_a_stream(huggingface, make_trainer):
+    robust, times = RobustLoss(F.cross_entropy, 0.25, ramp=10), []
+    robust.register_forward_hook(lambda loss, *_: times.append(loss.T))
+    make_trainer(robust, [huggingface.RobustCallback(robust)], Stream(), max_steps=6).train()
+    assert times == [1, 1, 2, 2, 3, 3]
+
+
 NUMBERS = torch.arange(16).flip(0)
 
 

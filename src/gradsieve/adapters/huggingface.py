@@ -156,6 +156,7 @@ class RobustCallback(TrainerCallback):
         self.every = check_unit(every)
         self.row_column = row_column
         self.hooked: nn.Module | None = None
+        self.next_epoch = 1
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.hook(args, kwargs["model"])
@@ -175,6 +176,7 @@ class RobustCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self.next_epoch = 1
         if "model" in kwargs:
             self.hook(args, kwargs["model"])  # a callback may have been added later
         if args.label_smoothing_factor:
@@ -205,7 +207,13 @@ class RobustCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self.every == "epoch":
-            self.robust.at(int((state.epoch or 0.0) + 1e-6) + 1)  # epochs are counted in fractions here
+            # Epochs are counted in fractions here, and those of a data set without a length never get to whole numbers.
+            self.robust.at(max(int((state.epoch or 0.0) + 1e-6) + 1, self.next_epoch))
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.next_epoch = self.robust.T + 1
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -153,11 +153,12 @@ def fit_prepared(
     learnt, make_network, pick = prepared.targets, prepared.design().build, None
     plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=largest_rate(drop_rate), **options)
     fits = Fits(plan, prepared.inputs, prepared.scaled, make_network, tell=tell)
-    if drop_rate == AUTO:
-        pick = choose_rate(fits)
-        note(pick.warning or pick_summary(pick))
-        plan = replace(plan, drop_rate=pick.rate)
-    return plan, pick, fits.at(plan.drop_rate)
+    with ranks.alone():  # an audit in a process group is of each process's own
+        if drop_rate == AUTO:
+            pick = choose_rate(fits)
+            note(pick.warning or pick_summary(pick))
+            plan = replace(plan, drop_rate=pick.rate)
+        return plan, pick, fits.at(plan.drop_rate)
 
 
 def save_fit(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 from sklearn.preprocessing import OneHotEncoder
 
@@ -639,6 +640,15 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_fit(tmp_path):
     with pytest.raises(RunFolderError, match=r"cannot be (made|looked into)"):
         fit_file(path, ["price"], path / "m", tell=lambda record: pytest.fail("it was fitted"), epochs=1)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["homes.csv"]
+
+
+def test_what_cannot_be_fitted_in_inference_mode_leaves_no_folder(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq.write_table(pa.table({"a": np.arange(40.0), "y": np.arange(40.0)}), tmp_path / "a.parquet")
+    with torch.inference_mode(), pytest.raises(InputError, match="Train outside of it"):
+        fit_file(tmp_path / "a.parquet", "y", tmp_path / "model", stream=True)
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from gradsieve import ranks
 from gradsieve.counts import keep_count
 from gradsieve.errors import InputError
 from gradsieve.method import Look, Scores, make_method, take
@@ -95,6 +96,15 @@ def test_at_rate_0_a_step_is_plain_training_bit_for_bit(name, passes, scoring, s
     for selection, plain_one in zip(selections, standard, strict=True):
         assert torch.equal(selection.kept, torch.arange(rows))
         assert torch.equal(selection.loss, plain_one.loss)
+
+
+@pytest.mark.parametrize(("name", "messages"), [("standard", 1), ("huber", 1), ("prl-l", 2)])
+def test_a_method_that_never_drops_rows_counts_them_once(name, messages, monkeypatch):
+    """Over ranks, a count is a message: of the rows of a batch, and of those that are kept."""
+    counted = []
+    monkeypatch.setattr(ranks, "total", lambda count, device: counted.append(count) or count)
+    METHODS[name](F.mse_loss).step([plain()], torch.randn(8, FEATURES), torch.randn(8, CLASSES), 0.5)
+    assert len(counted) == messages
 
 
 def test_standard_is_what_a_plain_loop_does():

@@ -170,7 +170,8 @@ class Method:
 
     def step(self, networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor, drop_rate: float) -> list[Selection]:
         """Score a batch, choose rows, and leave each network's gradient in ``.grad``; the update is the caller's."""
-        if not self.drops(drop_rate, ranks.total(len(targets), targets.device)):
+        # What is never dropped need not be counted, which over ranks is a message.
+        if not self.drops_rows or not self.drops(drop_rate, ranks.total(len(targets), targets.device)):
             see = self.plain_look  # one pass that trains and gives the scores: plain training bit for bit
         else:
             see = self.train_look if self.passes_of(networks) == "index" else self.look
@@ -194,8 +195,8 @@ class Method:
         return Look(outputs, self.scores(outputs.detach(), targets), trains=True)
 
     def drops(self, drop_rate: float, rows: int) -> bool:
-        """Whether any of ``rows`` rows is dropped at this rate."""
-        return self.drops_rows and keep_count(drop_rate, rows) < rows
+        """Whether any of ``rows`` rows is dropped at this rate, by a method that drops rows at all."""
+        return keep_count(drop_rate, rows) < rows
 
 
 class Exchange:

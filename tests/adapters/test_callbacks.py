@@ -344,6 +344,20 @@ def test_the_hugging_face_trainer_accumulates_trimmed_micro_batches(make_trainer
     torch.testing.assert_close(trainer.model.layer.weight, plain.layer.weight - plain.layer.weight.grad)
 
 
+class Stream(torch.utils.data.IterableDataset):
+    """Rows whose number the trainer does not know."""
+
+    def __iter__(self):
+        return iter(sixteen_rows())
+
+
+def test_the_hugging_face_trainer_tells_the_epochs_of_a_stream(huggingface, make_trainer):
+    robust, times = RobustLoss(F.cross_entropy, 0.25, ramp=10), []
+    robust.register_forward_hook(lambda loss, *_: times.append(loss.T))
+    make_trainer(robust, [huggingface.RobustCallback(robust)], Stream(), max_steps=6).train()
+    assert times == [1, 1, 2, 2, 3, 3]
+
+
 NUMBERS = torch.arange(16).flip(0)
 
 
@@ -367,6 +381,29 @@ def test_the_hugging_face_trainer_keeps_a_ledger(huggingface, make_trainer, colu
         torch.testing.assert_close(robust.ledger.tensors()[name], column)
     assert robust.ledger.judged.tolist() == [1] * 16
     trainer.predict(sixteen_rows(row=NUMBERS))
+
+
+def test_a_resumed_hugging_face_run_ends_with_the_ledger_of_one_that_was_not_interrupted(
+    huggingface, make_trainer, tmp_path
+):
+    def train(resume, robust, **options):
+        callback, rows = huggingface.RobustCallback(robust, row_column="row"), sixteen_rows(row=NUMBERS)
+        trainer = make_trainer(robust, [callback], rows, remove_unused_columns=False, num_train_epochs=2, **options)
+        trainer.train(resume_from_checkpoint=resume)
+        return robust
+
+    def loss():
+        return RobustLoss(F.cross_entropy, 0.25, rows=16)
+
+    straight = train(None, loss(), save_strategy="steps", save_steps=3)
+    checkpoint = str(tmp_path / "checkpoint-3")
+    torch.testing.assert_close(train(checkpoint, loss()).ledger.tensors(), straight.ledger.tensors())
+    (tmp_path / "checkpoint-3" / "robust_loss.pt").rename(tmp_path / "elsewhere.pt")
+    with pytest.warns(UserWarning, match="The ledger of a resumed run begins empty"):
+        train(checkpoint, loss())
+    own = loss()
+    own.load_state_dict(torch.load(tmp_path / "elsewhere.pt"))
+    torch.testing.assert_close(train(checkpoint, own).ledger.tensors(), straight.ledger.tensors())
 
 
 def test_what_the_hugging_face_loss_is_not_told_it_asks_for(huggingface, make_trainer):

@@ -134,6 +134,8 @@ def test_an_audit_of_a_run_is_of_what_the_run_saw(tmp_path):
     assert roc_auc_score(setting.is_corrupted.numpy(), audit.suspicion) > 0.95
     assert audit.run == "run"
     assert audit.names == tuple(str(number) for number in range(10))
+    with torch.inference_mode():
+        assert np.array_equal(audit_run(tmp_path / "run").suggested, audit.suggested)
 
 
 def test_rows_that_have_moved_since_the_training_are_not_audited(tmp_path):

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from gradsieve import make_run, train
@@ -91,6 +92,14 @@ def test_paths_may_be_text_and_classes_trimmed_alike(homes, tmp_path):
     assert np.ptp(kept[1]) < 0.05
     clean_file(audit, str(homes), str(tmp_path / "c.csv"), "kind")
     assert len(read(tmp_path / "c.csv")) == 300 - audit.flagged.sum()
+
+
+def test_an_audit_in_a_process_group_is_of_each_process_alone(homes, monkeypatch):
+    expected = audit_file(homes, ["price"], epochs=2)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    assert np.array_equal(audit_file(homes, ["price"], epochs=2).suspicion, expected.suspicion)
 
 
 def test_a_target_that_is_named_twice_is_one(homes, priced, tmp_path):

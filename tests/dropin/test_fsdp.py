@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from gradsieve import RobustLoss, robust_step
 from gradsieve.errors import InputError
@@ -15,6 +17,7 @@ from gradsieve.errors import InputError
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WORLD, EPOCHS = 2, 2
 SCORES = ("gradient", "loss")  # PRL(L) and SPL
+WRAPPERS = ("fully_shard", "FullyShardedDataParallel")
 
 
 def curve(score, rank=0, world=1):
@@ -23,12 +26,15 @@ def curve(score, rank=0, world=1):
     return train(RobustLoss(F.cross_entropy, 0.4, ramp=2, score=score), EPOCHS, rank, world)
 
 
-def refusal(method):
+def refusal(method, wrap):
     from digits import small_network
     from fsdp_example import shard
 
     network = small_network()
-    shard(network)
+    if wrap == "fully_shard":
+        shard(network, torch.device("cpu"))
+    else:
+        network = nn.Sequential(FullyShardedDataParallel(network, device_id=torch.device("cpu")))
     inputs, labels = torch.randn(8, 64), torch.arange(8)
     try:
         robust_step(network, inputs, labels, criterion=F.cross_entropy, drop_rate=0.4, method=method)
@@ -44,7 +50,7 @@ def main(rank, folder):
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=WORLD, timeout=timedelta(seconds=100))
     found["sharded"] = {score: curve(score, rank, WORLD) for score in SCORES}
-    found["refusals"] = [refusal("prl-g"), refusal("prl-l")]
+    found["refusals"] = {wrap: [refusal("prl-g", wrap), refusal("prl-l", wrap)] for wrap in WRAPPERS}
     torch.save(found, Path(folder, f"{rank}.pt"))
     dist.destroy_process_group()
 
@@ -63,8 +69,9 @@ def test_shards_give_the_loss_curve_of_one_process(score, found):
         torch.testing.assert_close(torch.tensor(rank["sharded"][score]), torch.tensor(alone), rtol=1e-5, atol=1e-5)
 
 
-def test_a_step_that_adds_up_gradients_itself_refuses_shards(found):
+@pytest.mark.parametrize("wrap", WRAPPERS)
+def test_a_step_that_adds_up_gradients_itself_refuses_shards(wrap, found):
     for rank in found:
-        for message in rank["refusals"]:
-            assert message.startswith("models is sharded by fully_shard")
+        for message in rank["refusals"][wrap]:
+            assert message.startswith(f"models is sharded by {wrap}")
             assert "RobustLoss" in message

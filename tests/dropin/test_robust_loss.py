@@ -610,6 +610,7 @@ REFUSED_WHEN_CALLED = {
             "squares": partial(F.mse_loss, weight=torch.ones(4, 2)),
         }.items()
     },
+    "class_dim": (RobustLoss(F.cross_entropy, 0.3, class_dim=5), partial(classes, 0, 3), "class_dim is 5, but"),
     "devices": (RobustLoss(F.mse_loss, 0.3), lambda: (torch.ones(2), torch.ones(2, device="meta")), "on cpu, but"),
 }
 
@@ -618,6 +619,11 @@ REFUSED_WHEN_CALLED = {
 def test_bad_batches_are_refused(robust, batch, message):
     with pytest.raises(InputError, match=message):
         robust(*batch())
+
+
+def test_weights_that_do_not_fit_the_classes_are_named_as_torch_names_them():
+    with pytest.raises(RuntimeError, match="weight tensor should be defined either for all 5 classes"):
+        RobustLoss(nn.CrossEntropyLoss(torch.ones(4)), 0.3)(*classes())
 
 
 def test_row_numbers_are_checked_against_the_ledger():
@@ -802,6 +808,17 @@ def test_a_criterion_may_change_between_calls():
     assert torch.equal(robust(outputs, targets), RobustLoss(nn.MultiMarginLoss(), 0.3)(outputs, targets))
     with pytest.raises(AttributeError):
         robust.rate = 0.5
+
+
+def test_the_options_of_a_partial_may_change_between_calls():
+    outputs, targets = classes()
+    robust = RobustLoss(partial(F.cross_entropy), 0.3)
+    robust(outputs, targets)
+    for change in ({"label_smoothing": 0.3}, {"weight": WEIGHTS}, {"ignore_index": 2}, {"reduction": "sum"}):
+        robust.criterion.keywords.update(change)
+        anew = RobustLoss(copy.deepcopy(robust.criterion), 0.3)
+        assert torch.equal(robust(outputs, targets), anew(outputs, targets))
+        assert torch.equal(robust.kept, anew.kept)
 
 
 def test_memory_that_the_next_batch_takes_does_not_change_what_is_told():

@@ -346,6 +346,28 @@ def test_the_default_network_is_the_mlp():
     assert RobustRegressor(epochs=1, module=builder).fit(X, y).module_[1].out_features == 8
 
 
+def test_in_a_process_group_an_estimator_fits_alone(monkeypatch):
+    """One rank may fit and the other not, or to other rows: a message would wait for ever, or mix their rows."""
+    X, y = load_diabetes(return_X_y=True)
+    expected = RobustRegressor(**quick).fit(X, y).predict(X)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    assert np.array_equal(RobustRegressor(**quick).fit(X, y).predict(X), expected)
+
+
+def test_a_builder_that_cannot_be_called_or_builds_nothing_is_named():
+    class Ready(nn.Module):
+        def __init__(self):
+            super().__init__()
+
+    X, y = load_diabetes(return_X_y=True)
+    with pytest.raises(InputError, match=r"Ready'>, but is called with .* too many positional arguments"):
+        RobustRegressor(epochs=1, module=Ready).fit(X, y)
+    with pytest.raises(InputError, match=r"gives NoneType, but must give an nn\.Module"):
+        RobustRegressor(epochs=1, module=lambda input_shape, outputs: None).fit(X, y)
+
+
 @pytest.mark.parametrize("method", ["prl-l", "co-prl-l"])
 def test_small_batches_go_through_in_one_pass_with_the_same_outcome(method):
     X, y, *_ = wrong_digits()

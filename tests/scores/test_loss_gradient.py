@@ -194,6 +194,12 @@ def test_half_precision_is_left_before_the_score_is_taken():
     torch.testing.assert_close(norms, loss_gradient_norm(F.cross_entropy, outputs.float(), targets))
 
 
+def test_complex_outputs_have_a_closed_form_for_absolute_error_too():
+    outputs, targets = torch.randn(2, 6, 3, dtype=torch.complex128)
+    own = loss_gradient_norm(lambda o, t: (o - t).abs().mean(1), outputs, targets)
+    torch.testing.assert_close(loss_gradient_norm(F.l1_loss, outputs, targets), own)
+
+
 @pytest.mark.parametrize("criterion", [*MODULES, lambda o, t: (o - t).abs().mean(1)], ids=case_name)
 def test_a_broken_row_has_no_score(criterion):
     """The derivative of abs at NaN is 0 in torch: as a score, it would put the row before all others."""

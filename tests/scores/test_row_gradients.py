@@ -569,6 +569,17 @@ def test_complex_parameters_count_with_both_their_parts():
     torch.testing.assert_close(middle(expected["weight"][:3]).imag, expected["weight"].imag[:3].median(0).values)
 
 
+def test_a_layer_of_complex_weights_runs_row_by_row():
+    core = nn.Linear(3, 4, dtype=torch.complex128)
+    network = Lambda(lambda self, x: self.head(self.core(torch.fft.rfft(x)).abs()), core=core, head=nn.Linear(4, 3))
+    network.head.double()  # double() as a whole would make the weights of the core real
+    inputs, targets = rows_of(6, 4)
+    expected = rows_alone(network, inputs, targets)
+    torch.testing.assert_close(row_gradients(network, cross_entropy, inputs, targets), expected, **EXACT)
+    squares = sum(each.abs().square().flatten(1).sum(1) for each in expected.values())
+    torch.testing.assert_close(row_gradient_norms(network, cross_entropy, inputs, targets), squares.sqrt(), **EXACT)
+
+
 @pytest.mark.parametrize("forward", [count_anew, count_in_place, remember_the_last])
 def test_rows_run_one_by_one_leave_no_trace_in_buffers(forward):
     network, (inputs, targets) = Lambda(forward, core=nn.Linear(4, 3)).double(), rows_of(5, 4)

@@ -133,6 +133,27 @@ def test_columns_of_every_type_are_what_a_loop_over_python_objects_gives():
         assert read_column(texts.column(name)).tolist() == ["x", "", "é"]
 
 
+def test_a_shard_may_have_no_value_in_a_column(tmp_path, columns, write_shards):
+    """pandas and pyarrow write a column of None alone with the type null, whatever other files have there."""
+    table = columns() | {"day": pa.array([datetime.date(2024, 2, 29)] * ROWS), "none": pa.nulls(ROWS)}
+    folder = write_shards(tmp_path / "data", table)
+    for number, names in enumerate((["a", "town"], ["day"], ["y", "kind"])):
+        path = folder / f"part-{number}.parquet"
+        part = pq.read_table(path)
+        for name in names:
+            part = part.set_column(part.column_names.index(name), name, pa.nulls(len(part)))
+        pq.write_table(part, path)
+    kinds = {"a": "number", "town": "text", "day": "date", "y": "number", "kind": "text", "none": "text"}
+    assert open_shards(folder).columns.items() >= kinds.items()
+    frame, third = read_frame(folder), ROWS // 3
+    assert np.isnan(frame.columns["a"][:third]).all()
+    assert frame.columns["a"][third:].tolist() == table["a"][third:].tolist()
+    assert frame.columns["town"].tolist() == [""] * third + table["town"][third:]
+    assert np.isnan(frame.columns["day"]).tolist() == [False] * third + [True] * third + [False] * third
+    assert np.isnan(frame.columns["y"][-third:]).all()
+    assert frame.columns["kind"].tolist() == table["kind"][:-third] + [""] * third
+
+
 def test_shards_with_other_columns(tmp_path, columns, write_shards):
     folder = write_shards(tmp_path / "data", columns())
     pq.write_table(pa.table({"a": ["x"], "b": [1.0], "new": [1]}), folder / "part-3.parquet")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -137,11 +138,17 @@ def kept_share(robust: RobustLoss) -> float:
     return kept / max(1.0, rows)
 
 
+def saved_loss(args: TrainingArguments, state: TrainerState) -> Path:
+    """Where the checkpoint of this step has the loss."""
+    return Path(args.output_dir or "", f"checkpoint-{state.global_step}", "robust_loss.pt")
+
+
 class RobustCallback(TrainerCallback):
     """Tell a ``RobustLoss`` the epoch (or step), and log ``drop_rate`` and ``kept_share``.
 
-    The time comes from the trainer's own state, so that a resumed run continues at the right time. ``row_column``: the
-    column of the data set with the numbers of its rows, for the ledger. The model does not see it.
+    The time comes from the trainer's own state, so that a resumed run continues at the right time; the ledger is part
+    of the trainer's checkpoints. ``row_column``: the column of the data set with the numbers of its rows, for the
+    ledger. The model does not see it.
     """
 
     def __init__(self, robust: RobustLoss, every: Unit = "epoch", *, row_column: str | None = None) -> None:
@@ -149,6 +156,7 @@ class RobustCallback(TrainerCallback):
         self.every = check_unit(every)
         self.row_column = row_column
         self.hooked: nn.Module | None = None
+        self.next_epoch = 1
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.hook(args, kwargs["model"])
@@ -168,6 +176,7 @@ class RobustCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self.next_epoch = 1
         if "model" in kwargs:
             self.hook(args, kwargs["model"])  # a callback may have been added later
         if args.label_smoothing_factor:
@@ -176,12 +185,35 @@ class RobustCallback(TrainerCallback):
                 "compute_loss_func. Smooth there: RobustLoss(nn.CrossEntropyLoss(label_smoothing=...), ...).",
                 stacklevel=3,
             )
+        if state.global_step and self.robust.has_ledger:
+            self.resume_ledger(saved_loss(args, state))
+
+    def resume_ledger(self, file: Path) -> None:
+        if file.exists():
+            self.robust.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+        elif not self.robust.has_entries:
+            warnings.warn(
+                f"The ledger of a resumed run begins empty, for there is no {file}. If you have this file elsewhere, "
+                "robust.load_state_dict(torch.load(file)) before the training.",
+                stacklevel=3,
+            )
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        file = saved_loss(args, state)
+        if self.robust.has_ledger and args.should_save and file.parent.is_dir():
+            torch.save(self.robust.state_dict(), file)
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self.every == "epoch":
-            self.robust.at(int((state.epoch or 0.0) + 1e-6) + 1)  # epochs are counted in fractions here
+            # Epochs are counted in fractions here, and those of a data set without a length never get to whole numbers.
+            self.robust.at(max(int((state.epoch or 0.0) + 1e-6) + 1, self.next_epoch))
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.next_epoch = self.robust.T + 1
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -20,6 +20,7 @@ from gradsieve.training.state import load_weights
 PART = 2**16  # rows predicted at a time
 
 
+@torch.inference_mode(False)  # whoever audits may be in it, but corrupted rows could not be made again there
 def audit_run(folder: str | Path) -> Audit:
     """The audit of a finished run of ``gradsieve train``, from its ledger, its weights and its training rows.
 

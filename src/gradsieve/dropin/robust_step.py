@@ -216,14 +216,15 @@ def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) 
     for network in networks:
         if not any(parameter.requires_grad for parameter in network.parameters()):
             raise InputError("models has no trainable parameter, so there is no gradient. Unfreeze one.")
-        if isinstance(network, DistributedDataParallel):
+        # Any part: torch.compile, or a module of the user's, may be around it.
+        if any(isinstance(part, DistributedDataParallel) for part in network.modules()):
             raise InputError(
                 "models is wrapped in DistributedDataParallel, which would average what this step adds up itself. "
                 "Pass the network inside, model.module."
             )
-        if is_sharded(network):
+        if wrapper := sharded_by(network):
             raise InputError(
-                "models is sharded by fully_shard, but this step adds up whole gradients, and PRL(G) needs each row's "
+                f"models is sharded by {wrapper}, but this step adds up whole gradients, and PRL(G) needs each row's "
                 "own over whole parameters. Use RobustLoss, which serves PRL(L) and SPL."
             )
         devices = {inputs.device, targets.device, getattr(next(network.parameters(), None), "device", inputs.device)}
@@ -232,7 +233,14 @@ def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) 
             raise InputError(f"network, inputs and targets are on {where}. Move them to one device.")
 
 
-def is_sharded(network: nn.Module) -> bool:
-    """Whether FSDP2 keeps the network in shards. Importing it takes seconds; whoever shards has imported it."""
+def sharded_by(network: nn.Module) -> str | None:
+    """What keeps the network, or a part of it, in shards; None if nothing does.
+
+    Importing torch's shards takes seconds; whoever shards has imported them.
+    """
     fsdp = sys.modules.get("torch.distributed.fsdp")
-    return fsdp is not None and isinstance(network, fsdp.FSDPModule)
+    if fsdp is None:
+        return None
+    wrappers = {fsdp.FSDPModule: "fully_shard", fsdp.FullyShardedDataParallel: "FullyShardedDataParallel"}
+    parts = network.modules()
+    return next((name for part in parts for kind, name in wrappers.items() if isinstance(part, kind)), None)

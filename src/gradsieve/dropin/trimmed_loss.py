@@ -76,6 +76,8 @@ def check_batch(outputs: Tensor, targets: Tensor, class_dim: int) -> None:
     """Raise if these cannot be a batch, with a hint that the criterion's own error would not give."""
     if outputs.device != targets.device:
         raise InputError(f"outputs is on {outputs.device}, but targets on {targets.device}. Move one of them.")
+    if outputs.dim() > 2 and not -outputs.dim() <= class_dim < outputs.dim():
+        raise InputError(f"class_dim is {class_dim}, but outputs has the shape {tuple(outputs.shape)}.")
     if class_dim == 1 and outputs.dim() > 2 and has_labels(outputs, targets):
         first = outputs.shape[:1] + outputs.shape[2:]
         if targets.shape != first and targets.shape == outputs.shape[:-1]:

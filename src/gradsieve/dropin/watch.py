@@ -17,7 +17,7 @@ OPTIONS_OF_ANY = ("reduction", "ignore_index")  # what is read from a loss of th
 def watch(criterion: Criterion) -> Callable[[], bool]:
     """A function that says, in every call, whether the criterion's options are still what they are now."""
     if isinstance(criterion, partial):
-        return watch(criterion.func)
+        return partial(is_same_partial, watch(criterion.func), criterion.keywords, dict(criterion.keywords))
     if isinstance(criterion, FunctionType) or not hasattr(criterion, "__dict__"):
         return always
     own = vars(criterion)
@@ -27,6 +27,11 @@ def watch(criterion: Criterion) -> Callable[[], bool]:
 
 def always() -> bool:
     return True
+
+
+def is_same_partial(is_same_function: Callable[[], bool], options: dict[str, Any], before: dict[str, Any]) -> bool:
+    is_same_set = options.keys() == before.keys() and all(map(is_, options.values(), before.values()))
+    return is_same_set and is_same_function()
 
 
 def is_same(

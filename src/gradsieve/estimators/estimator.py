@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from gradsieve import ranks
 from gradsieve.choosing import AUTO, largest_rate
 from gradsieve.choosing.pick import RatePick
 from gradsieve.data import Rows, Task
@@ -214,11 +215,12 @@ class _Robust(BaseEstimator):
         mixed = decorrelation(inputs, weights) if check_decorrelate(self.decorrelate, by_default) else None
         inputs = mixed.apply(inputs) if mixed else inputs
         tell = lines(type(self).__name__, plan.epochs) if self.verbose else lambda record: None
-        fits = Fits(plan, inputs, targets_at, network, weights, tell)
-        pick = choose_rate(fits) if self.drop_rate == AUTO else None
-        if pick and pick.warning:
-            warnings.warn(pick.warning, UserWarning, stacklevel=3)
-        fitted = fits.at(pick.rate if pick else plan.drop_rate)
+        with ranks.alone():  # in a process group too, each process fits to the rows that it gets
+            fits = Fits(plan, inputs, targets_at, network, weights, tell)
+            pick = choose_rate(fits) if self.drop_rate == AUTO else None
+            if pick and pick.warning:
+                warnings.warn(pick.warning, UserWarning, stacklevel=3)
+            fitted = fits.at(pick.rate if pick else plan.drop_rate)
         self.input_scale_: Scale = scale
         # Parameters of this fit that predicting needs: if the user changes them, that is for the next fit.
         self._clip, self._is_exact = clip, self.module is None

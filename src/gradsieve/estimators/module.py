@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
@@ -26,7 +27,22 @@ def network_maker(
         return lambda number: fresh_copy(module, number)
     if not callable(module):
         raise InputError(f"module is {module!r}, but must be an nn.Module, or a function of (input_shape, outputs).")
-    return lambda number: module(shape, outputs)
+    return lambda number: built(module, shape, outputs)
+
+
+def built(builder: Builder, shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The network of the user's function or class."""
+    try:
+        inspect.signature(builder).bind(shape, outputs)
+    except TypeError as error:
+        raise InputError(
+            f"module is {builder!r}, but is called with the shape of a row and the number of outputs: {error}. "
+            "Pass a function or class of (input_shape, outputs), or an nn.Module that is already made."
+        ) from error
+    network = builder(shape, outputs)
+    if not isinstance(network, nn.Module):
+        raise InputError(f"module(input_shape, outputs) gives {type(network).__name__}, but must give an nn.Module.")
+    return network
 
 
 def check_hidden(hidden: Any) -> tuple[int, ...]:

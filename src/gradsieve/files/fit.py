@@ -40,6 +40,7 @@ from gradsieve.tables.shard_frames import frames
 from gradsieve.tables.shards import is_shards, open_shards
 from gradsieve.tables.targets import row_header
 from gradsieve.training.files import write_whole
+from gradsieve.training.repeatable import refuse_inference_mode
 
 MOST_IN_MEMORY = 10**9  # bytes of a table; larger ones are streamed
 
@@ -79,6 +80,7 @@ def fit_file(
     """
     began = time.monotonic()
     check_alone()
+    refuse_inference_mode()
     check_task(task)
     check_count(argument("seed"), seed, 0)
     check_seconds(argument("save_every"), save_every)
@@ -151,11 +153,12 @@ def fit_prepared(
     learnt, make_network, pick = prepared.targets, prepared.design().build, None
     plan = Plan(task=learnt.task, outputs=learnt.outputs, drop_rate=largest_rate(drop_rate), **options)
     fits = Fits(plan, prepared.inputs, prepared.scaled, make_network, tell=tell)
-    if drop_rate == AUTO:
-        pick = choose_rate(fits)
-        note(pick.warning or pick_summary(pick))
-        plan = replace(plan, drop_rate=pick.rate)
-    return plan, pick, fits.at(plan.drop_rate)
+    with ranks.alone():  # an audit in a process group is of each process's own
+        if drop_rate == AUTO:
+            pick = choose_rate(fits)
+            note(pick.warning or pick_summary(pick))
+            plan = replace(plan, drop_rate=pick.rate)
+        return plan, pick, fits.at(plan.drop_rate)
 
 
 def save_fit(

@@ -149,10 +149,12 @@ def has_rule(layer: nn.Module) -> bool:
 
     The exact type counts: a subclass may compute something else, and so may a ``forward`` set on
     the object itself. A weight that is computed from others (weight norm, pruning) is not covered.
+    Nor is a complex one: the rules compute with real numbers.
     """
-    trainable = {name for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
+    trainable = {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
     known = RULES.get(type(layer), {}).keys()
-    return bool(trainable) and trainable <= known and "forward" not in vars(layer)
+    is_covered = trainable.keys() <= known and not any(p.is_complex() for p in trainable.values())
+    return bool(trainable) and is_covered and "forward" not in vars(layer)
 
 
 def sum_per_channel(values: Tensor) -> Tensor:  # (N, C, ...) -> (N, C)

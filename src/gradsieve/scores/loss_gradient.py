@@ -89,6 +89,7 @@ def loss_gradient(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Ten
         return form(outputs, targets, **widened_options(options))
     except (IndexError, RuntimeError) as error:
         name_wrong_label(error, function, outputs, targets, options)
+        row_losses(criterion, outputs, targets)  # the criterion's own error says more: which weights do not fit
         raise
 
 
@@ -213,7 +214,7 @@ def squared(outputs: Tensor, targets: Tensor) -> Tensor:
 def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
     """sign(output - target): of the same size for all rows, so ties decide (``keep_smallest(..., ties=)``)."""
     off = difference(outputs, targets)
-    return off.sign().where(~off.isnan(), off) / elements(outputs)  # sign(NaN) is 0
+    return off.sgn().where(~off.isnan(), off) / elements(outputs)  # sgn(NaN) is 0; sign does not take complex numbers
 
 
 def huber(outputs: Tensor, targets: Tensor, *, delta: float = 1.0) -> Tensor:

@@ -58,6 +58,8 @@ def to_numpy(column: Any, kind: str) -> NDArray:
         column = column.cast(column.type.value_type)
     if kind == "text":
         return to_text(column)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
     if kind in IN_DAYS:
         return to_days(column)
     if pa.types.is_boolean(column.type):

@@ -25,6 +25,7 @@ EDGE = 2**16  # bytes at both ends of a file that are hashed to notice changes
 TEXT_BYTES = 64  # memory of a cell of text, roughly
 BUFFER = 2**16  # bytes of a column chunk read at a time
 IN_DAYS = ("date", "time", "duration")  # kinds of columns that are read as days
+NO_VALUES = "empty"  # the kind of a column that Arrow knows as null: pandas and pyarrow write it for None alone
 NO_KEY = "__HIVE_DEFAULT_PARTITION__"  # what stands for a missing value in a folder's name
 SLICE = 2**16  # most rows read at a time
 
@@ -127,7 +128,8 @@ def open_shards(path: Path) -> Shards:
         kinds = {name: column_kind(kind) for name, kind in schema.items()} | {name: key_kinds[name] for name in own}
         if number == 0:
             columns = kinds
-        elif kinds != columns:
+        kinds, columns = filled(kinds, columns), filled(columns, kinds)
+        if kinds != columns:
             raise InputError(f"{each} has other columns than {paths[0]}: {column_differences(kinds, columns)}.")
         files.append(Shard(each, version, sum(counts), first, own))
         for place, rows in enumerate(counts):
@@ -138,7 +140,13 @@ def open_shards(path: Path) -> Shards:
         digest.update(f"{name}\n{version.size}\n{counts}\n{sorted(kinds.items())}\n".encode() + edges(each))
     if not columns or not first:
         raise InputError(f"{path} has no {'rows' if columns else 'columns'}.")
+    columns = {name: "text" if kind == NO_VALUES else kind for name, kind in columns.items()}
     return Shards(path, tuple(files), tuple(groups), columns, digest.hexdigest())
+
+
+def filled(kinds: dict[str, str], others: dict[str, str]) -> dict[str, str]:
+    """The kinds of a shard's columns; those without any value have the kind that they have in other shards."""
+    return {name: others.get(name, kind) if kind == NO_VALUES else kind for name, kind in kinds.items()}
 
 
 def layout(path: Path) -> tuple[Version, list[int], dict[str, Any]]:
@@ -190,7 +198,7 @@ def key_column(value: str, kind: str, rows: int) -> Any:
 
 
 def column_kind(kind: Any) -> str:
-    """How a column of an Arrow type is read: number, text or one of `IN_DAYS`."""
+    """How a column of an Arrow type is read: number, text, one of `IN_DAYS`, or, if it has no values, as others say."""
     types = arrow().types
     kind = kind.value_type if types.is_dictionary(kind) else kind
     kinds = {
@@ -198,6 +206,7 @@ def column_kind(kind: Any) -> str:
         "date": (types.is_date, types.is_timestamp),
         "time": (types.is_time,),
         "duration": (types.is_duration,),
+        NO_VALUES: (types.is_null,),
     }
     return next((name for name, tests in kinds.items() if any(is_kind(kind) for is_kind in tests)), "text")
 

@@ -49,12 +49,19 @@ def test_a_mark_that_holds_nothing_makes_no_words_of_numbers(tmp_path, mark):
         (["20,5", "21", "22", "19,5"] * 9, "20,5"),
         (["20", "21", "22%", "19 %"] * 9, "22%"),
         (["1,234.50", "7", "12'000", "3"] * 9, "1,234.50"),
+        (["$1,000.00", "-$7.50", "($3.00)", "$ 2"] * 9, "$1,000.00"),
+        (["20 €", "1\u202f000,50 €", "7\xa0€", "£3"] * 9, "20 €"),
         (["20,5", "low", "high", "medium"] * 9, None),  # words, one of which has a comma
         (["1.2.3", "1.2.4", "2.0.0"] * 9, None),
         (["12:30", "555-12", "A4"] * 9, None),
+        (["$", "$$", "$$$"] * 9, None),
+        (["02/29/2024", "3/1/24", "12/31/2023 17:05"] * 9, "02/29/2024"),
+        (["29.02.2024", "1.3.2024", "2024/03/02"] * 9, "29.02.2024"),
+        (["2024-02-29"] * 20 + ["open"], "open"),  # one word among dates
+        (["2024-02-29", "open", "closed"] * 9, None),
     ],
 )
-def test_numbers_in_a_spelling_that_is_not_read_are_told(cells, told):
+def test_numbers_and_dates_in_a_spelling_that_is_not_read_are_told(cells, told):
     frame, notes = Frame(Path("x"), {"share": np.array(cells, dtype=object)}), []
     learn_columns(frame, ["share"], [], notes.append)
     assert len(notes) == (told is not None)

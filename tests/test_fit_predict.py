@@ -233,6 +233,16 @@ def test_nothing_is_written_over(table, model, tmp_path):
     assert before == {path.name: path.read_bytes() for path in model.iterdir()}
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "model.safetensors", "model.json"])
+def test_a_full_disk_leaves_nothing_in_the_way_of_another_try(table, tmp_path, full_disk, name):
+    out = tmp_path / "m"
+    with full_disk(name), pytest.raises(RunFolderError, match=rf"{name} could not be written .* try again"):
+        fit_file(table, ["price"], out, epochs=1)
+    assert not out.exists()
+    fit_file(table, ["price"], out, epochs=1)
+    assert load_model(out)
+
+
 def test_no_damage_goes_unnoticed(model, tmp_path):
     """Bit flips in and truncations of both files, and other JSON."""
     random = np.random.default_rng(0)

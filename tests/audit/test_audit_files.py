@@ -13,7 +13,7 @@ from rich.console import Console
 from gradsieve import make_run, train
 from gradsieve.audit.copies import clean_file
 from gradsieve.audit.file import audit_file
-from gradsieve.audit.writing import cells
+from gradsieve.audit.writing import cells, write_audit
 from gradsieve.errors import InputError, RunFolderError
 
 
@@ -164,6 +164,28 @@ def test_nothing_is_written_over(gradsieve, homes, priced, tmp_path):
     with pytest.raises(RunFolderError, match="could not be written"):
         priced.to_csv(tmp_path / "nowhere" / "a.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "full"]
+
+
+@pytest.mark.parametrize("name", ["audit.csv", "audit.parquet", "audit.json"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_full_disk_leaves_nothing_in_the_way_of_another_try(priced, tmp_path, full_disk, name, is_new):
+    out = tmp_path / "audit"
+    if not is_new:
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+    with full_disk(name), pytest.raises(RunFolderError, match=rf"{name} could not be written"):
+        write_audit(priced, out)
+    assert out.exists() == (not is_new)
+    assert [path.name for path in write_audit(priced, out)] == ["audit.csv", "audit.parquet", "audit.json"]
+    assert is_new or (out / "notes.txt").read_text() == "mine"
+
+
+def test_an_audit_that_is_there_is_not_removed_when_another_is_refused(priced, tmp_path):
+    write_audit(priced, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RunFolderError, match="nothing is written over"):
+        write_audit(priced, tmp_path)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
 def test_what_makes_no_sense_is_refused(gradsieve, homes, priced, tmp_path):

@@ -286,6 +286,14 @@ def test_the_terminal_shows_names_as_they_are(homes, table):
         assert all(word in file.getvalue() for word in words)
 
 
+def test_names_longer_than_the_terminal_is_wide_are_shown_to_their_ends(digits):
+    *_, audit = digits
+    long = replace(audit, names=tuple(f"{'folder/' * 12}{name}.png" for name in audit.names))
+    file = io.StringIO()
+    Console(file=file, width=80).print(long)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in file.getvalue()
+
+
 def test_the_terminal_runs_no_markup(digits):
     *_, audit = digits
     hostile = replace(audit, names=tuple(f"[red]{name}[/nothing]" for name in audit.names))

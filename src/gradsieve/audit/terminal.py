@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MOST_OUTPUTS = 4  # with more, given and suggested targets are too wide for a terminal
 ROWS = 10  # most suspect rows shown
 CONFUSED = 3  # suggested classes shown for each class
+LONG = "fold"  # over several lines: of long codes and paths, an ellipsis would hide what tells them apart
 
 
 def audit_table(audit: Audit) -> Group:
@@ -45,7 +46,7 @@ def parts(audit: Audit) -> Iterator[Table | Text]:
 
 def class_table(audit: Audit) -> Table:
     table = named("class", ["rows", "kept", "flagged"])
-    table.add_column("more likely")
+    table.add_column("more likely", overflow=LONG)
     for each in audit.by_class():
         likely = list(each["suggested"].items())[:CONFUSED]
         words = ", ".join(f"{name} ({times})" for name, times in likely)
@@ -70,7 +71,8 @@ def row_table(audit: Audit) -> Table:
     ]
     table = Table(box=None, pad_edge=False, header_style="bold", title="most suspect rows", title_justify="left")
     for name in names:
-        table.add_column(Text(name), justify="left" if found[name].dtype == object else "right")
+        is_text = found[name].dtype == object
+        table.add_column(Text(name), justify="left" if is_text else "right", overflow=LONG if is_text else "ellipsis")
     for place in range(len(found["row"])):
         table.add_row(*(Text(cell(found[name][place])) for name in names))  # Text: names may look like markup
     return table
@@ -83,7 +85,7 @@ def cell(value: Any) -> str:
 def named(first: str, columns: list[str]) -> Table:
     """A table of numbers with a name before each row."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
+    table.add_column(first, overflow=LONG)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     return table

@@ -294,6 +294,18 @@ def test_names_longer_than_the_terminal_is_wide_are_shown_to_their_ends(digits):
     assert "\N{HORIZONTAL ELLIPSIS}" not in file.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("width", "shown"), [(160, ["seen", "given y1", "off"]), (110, ["given y1", "off"]), (60, ["off"])]
+)
+def test_a_narrow_terminal_has_fewer_columns_and_no_shortened_numbers(table, width, shown):
+    *_, audit = table
+    file = io.StringIO()
+    Console(file=file, width=width).print(audit)
+    rows = file.getvalue().partition("most suspect rows")[2]
+    assert [word for word in ("seen", "given y1", "off") if word in rows] == shown
+    assert "\N{HORIZONTAL ELLIPSIS}" not in rows
+
+
 def test_the_terminal_runs_no_markup(digits):
     *_, audit = digits
     hostile = replace(audit, names=tuple(f"[red]{name}[/nothing]" for name in audit.names))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
-MOST_OUTPUTS = 4  # with more, given and suggested targets are too wide for a terminal
+MOST_WIDTH = 10_000  # columns, to measure how wide a table would be
 ROWS = 10  # most suspect rows shown
 CONFUSED = 3  # suggested classes shown for each class
 LONG = "fold"  # over several lines: of long codes and paths, an ellipsis would hide what tells them apart
@@ -24,7 +26,7 @@ def audit_table(audit: Audit) -> Group:
     return Group(*parts(audit))
 
 
-def parts(audit: Audit) -> Iterator[Table | Text]:
+def parts(audit: Audit) -> Iterator[Table | Text | FirstThatFits]:
     flagged = int(audit.flagged.sum())
     share = flagged / max(1, len(audit))
     yield Text(f"{audit.run}: {flagged} of {len(audit)} rows flagged ({share:.1%}): {audit.rate_source}", style="bold")
@@ -62,19 +64,35 @@ def pairs_table(title: str, times: dict[str, int]) -> Table:
     return table
 
 
-def row_table(audit: Audit) -> Table:
-    """The most suspect rows."""
+@dataclass(frozen=True)
+class FirstThatFits:
+    """The first of several tables for which the console is wide enough, else the last."""
+
+    tables: Sequence[Table]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        wide = options.update(width=MOST_WIDTH)
+        fitting = (each for each in self.tables if Measurement.get(console, wide, each).maximum <= options.max_width)
+        yield next(fitting, self.tables[-1])
+
+
+def row_table(audit: Audit) -> FirstThatFits:
+    """The most suspect rows; in a narrow console without what says least about them."""
     found = audit.most_suspect(ROWS)
-    wide = ("given ", "suggested ") if len(audit.names) > MOST_OUTPUTS and audit.task == "regression" else ()
-    names = [
-        name for name in found if name not in ("rank", "flagged", "mean_score") and not name.startswith(wide or "\0")
-    ]
+    found = {name: found[name] for name in found if name not in ("rank", "flagged", "mean_score")}
+    less = {name: found[name] for name in found if name not in ("seen", "dropped")}
+    of_each = ("given ", "suggested ")  # with several targets; the column off then names what to look at
+    least = {name: less[name] for name in less if audit.task != "regression" or not name.startswith(of_each)}
+    return FirstThatFits([table_of(each) for each in (found, less, least)])
+
+
+def table_of(columns: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", title="most suspect rows", title_justify="left")
-    for name in names:
-        is_text = found[name].dtype == object
+    for name, values in columns.items():
+        is_text = values.dtype == object
         table.add_column(Text(name), justify="left" if is_text else "right", overflow=LONG if is_text else "ellipsis")
-    for place in range(len(found["row"])):
-        table.add_row(*(Text(cell(found[name][place])) for name in names))  # Text: names may look like markup
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*(Text(cell(value)) for value in row))  # Text: names may look like markup
     return table
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -217,6 +218,17 @@ def test_what_makes_no_sense_is_refused(gradsieve, homes, priced, tmp_path):
     assert "two files" in gradsieve("audit", homes, "--target", "price", "--out", tmp_path / "a", *same).err
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "c.csv").exists()
+
+
+def test_folders_of_runs_and_of_audits_are_not_taken_for_tables(gradsieve, priced, tmp_path):
+    """They hold the audit.parquet of earlier audits."""
+    (tmp_path / "runs" / "plain").mkdir(parents=True)
+    (tmp_path / "runs" / "plain" / "config.json").write_text("{}")
+    write_audit(priced, tmp_path / "runs" / "homes")
+    for folder, way in (("runs", "one of them, such as .*plain, or all with"), ("runs/homes", "an audit already")):
+        done = gradsieve("audit", tmp_path / folder, "--out", tmp_path / "out")
+        assert done.code == 2
+        assert re.search(way, done.err)
 
 
 def test_a_run_folder_is_audited_into_itself(gradsieve, tmp_path):

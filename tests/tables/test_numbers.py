@@ -107,6 +107,16 @@ def test_columns_that_nobody_named_may_number_the_rows(tmp_path, unnamed):
     ]
 
 
+def test_empty_columns_at_the_end_are_left_out(tmp_path):
+    """As a spreadsheet saves them, if a cell there was once filled."""
+    path, notes = tmp_path / "rows.csv", []
+    path.write_text("size,price,,\n" + "".join(f"{row},{row % 7},,\n" for row in range(20)))
+    frame = read_frame(path)
+    columns = learn_columns(frame, frame.columns, [], notes.append)
+    assert [column.name for column in columns] == ["size", "price"]
+    assert [note.split(" is ")[0] for note in notes] == ["column 'Unnamed: 2'", "column 'Unnamed: 3'"]
+
+
 def test_among_true_and_false_the_cell_that_is_neither_is_named(tmp_path):
     rows = [("True", "False")[row % 2] for row in range(30)]
     rows[20] = "yes"

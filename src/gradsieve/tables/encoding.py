@@ -197,6 +197,9 @@ def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> Number
     if not len(known) or (known.min() == known.max() and not missing.any()):
         note(f"column {name} is left out: it is {'empty' if not len(known) else 'constant'}")
         return None
+    if len(values) > 2 and (np.diff(values) == 1).all():  # it stays, since it may count days, say
+        way = f"if it says nothing else, leave it out: {argument('ignore', name)}"
+        note(f"column {name} numbers the rows, and in a sorted table predicts wrong targets, too; {way}")
     scale = robust_scale(known[:, None])
     centre, width = float(scale.centre[0]), float(scale.width[0])
     return NumberColumn(name, centre, width, bool(missing.any()), in_days=frame.in_days(name))

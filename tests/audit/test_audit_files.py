@@ -298,6 +298,15 @@ def test_the_terminal_shows_names_as_they_are(homes, table):
         assert all(word in file.getvalue() for word in words)
 
 
+def test_the_terminal_has_no_empty_table_of_kinds(table):
+    *_, audit = table
+    file = io.StringIO()
+    Console(file=file, width=160).print(replace(audit, flagged=np.zeros(len(audit), dtype=bool)))
+    assert "0 of 600 rows flagged" in file.getvalue()
+    assert "kind of error" not in file.getvalue()
+    assert "most suspect rows" in file.getvalue()
+
+
 def test_names_longer_than_the_terminal_is_wide_are_shown_to_their_ends(digits):
     *_, audit = digits
     long = replace(audit, names=tuple(f"{'folder/' * 12}{name}.png" for name in audit.names))

@@ -36,13 +36,14 @@ def parts(audit: Audit) -> Iterator[Table | Text | FirstThatFits]:
         yield class_table(audit)
         for warning in (each["warning"] for each in audit.by_class() if each["warning"]):
             yield Text(f"warning: {warning}", style="yellow")
-    else:
+        yield Text("")
+    elif flagged:
         summary = audit.summary()
         yield pairs_table("kind of error", summary["kinds"])
         if len(audit.names) > 1:
             yield Text("")
             yield pairs_table("output that is off", summary["off"])
-    yield Text("")
+        yield Text("")
     yield row_table(audit)
 
 

@@ -414,6 +414,16 @@ def test_no_copy_is_made_where_most_rows_are_flagged(homes, priced, tmp_path):
     assert not (tmp_path / "c.csv").exists()
 
 
+def test_if_a_copy_cannot_be_made_the_audit_is_there_and_is_named(gradsieve, homes, tmp_path, full_disk):
+    arguments = ["--target", "price", "--epochs", 2, "--out", tmp_path / "a", "--repair", tmp_path / "good.csv"]
+    with full_disk("good.csv"):
+        done = gradsieve("audit", homes, *arguments)
+    assert done.code == 2
+    assert "good.csv could not be written" in done.err
+    assert f"every row is in {tmp_path / 'a' / 'audit.csv'}" in done.err
+    assert (tmp_path / "a" / "audit.json").exists()
+
+
 def test_no_copy_is_made_of_a_file_whose_rows_have_moved(homes, priced, tmp_path):
     """A flag belongs to a row, which stands elsewhere in a file that was sorted, cut or prolonged."""
     header, *lines = homes.read_text().splitlines(keepends=True)

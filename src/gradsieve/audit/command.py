@@ -56,9 +56,10 @@ def audit_command(
             raise InputError(f"{copy} cannot be written: there is no folder {copy.parent}. Make it first.")
     audit = audit_run(source) if is_run else audit_file(source, targets, note=note, **options)
     write_audit(audit, folder)
+    # Before the copies: the audit is there even if one of them cannot be made.
+    note(f"every row is in {folder / 'audit.csv'}; gradsieve report {shown(folder, source, is_run)} makes a page of it")
     for copy in copies:
         clean_file(audit, source, copy, targets, repair=copy == repair)
-    note(f"every row is in {folder / 'audit.csv'}; gradsieve report {shown(folder, source, is_run)} makes a page of it")
     return audit
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from gradsieve import make_run, train
 from gradsieve.audit.copies import clean_file
 from gradsieve.audit.file import audit_file
+from gradsieve.audit.terminal import cell
 from gradsieve.audit.writing import cells, write_audit
 from gradsieve.errors import InputError, RunFolderError
 
@@ -296,6 +297,14 @@ def test_the_terminal_shows_names_as_they_are(homes, table):
         file = io.StringIO()
         Console(file=file, width=160).print(each)
         assert all(word in file.getvalue() for word in words)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(452600.0, "452600"), (np.float32(-70893.25), "-70893"), (1234.5, "1234"), (0.00012345, "0.0001234"), (7, "7")],
+)
+def test_the_terminal_shows_prices_as_people_write_them(value, shown):
+    assert cell(value) == shown
 
 
 def test_the_terminal_has_no_empty_table_of_kinds(table):

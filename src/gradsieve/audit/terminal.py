@@ -15,6 +15,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
+MOST_WHOLE = 1e12  # larger numbers have an exponent
 MOST_WIDTH = 10_000  # columns, to measure how wide a table would be
 ROWS = 10  # most suspect rows shown
 CONFUSED = 3  # suggested classes shown for each class
@@ -98,7 +99,10 @@ def table_of(columns: dict[str, Any]) -> Table:
 
 
 def cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+    """Four digits, but all before the point of a large number: a price reads as 452600 and not as 4.526e+05."""
+    if not isinstance(value, float | np.floating):
+        return str(value)
+    return f"{value:.0f}" if 1e4 <= abs(value) < MOST_WHOLE else f"{value:.4g}"
 
 
 def named(first: str, columns: list[str]) -> Table:

@@ -1,5 +1,6 @@
 """What all tests share: the environment, the command, folders that are made once, and ranks."""
 
+import errno
 import importlib
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +48,25 @@ def gradsieve(monkeypatch, capsys):
         return Answer(stop.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A context in which the disk is full when the file of a name is to appear."""
+
+    @contextmanager
+    def full(name):
+        def replace(part, path):
+            if Path(path).name == name:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rename(part, path)
+
+        rename = os.replace
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "replace", replace)
+            yield
+
+    return full
 
 
 @pytest.fixture

@@ -183,9 +183,10 @@ def test_text_where_numbers_are_due_at_predict_time(model, tmp_path):
         (["a", "y"], [[i, i % 7 + 0.5] for i in range(50)], {"targets": ["yy"]}, "Did you mean 'y'?"),
         (["a", "y"], [[i, 5.5] for i in range(50)], {}, "the target y is 5.5 in all 50 rows"),
         (["a", "y"], [[i, "yes"] for i in range(50)], {}, "one class, 'yes'"),
-        (["a", "y"], [[i, f"-{i},96"] for i in range(50)], {}, "decimal comma, such as '-0,96'. Write them as 20.5"),
-        (["a", "y"], [[i, f"{i % 3},5"] for i in range(50)], {"task": "regression"}, "decimal comma, such as '0,5'"),
-        (["a", "y"], [[i, f"{i + 1},500.5"] for i in range(50)], {}, "separators that cannot be read"),
+        (["a", "y"], [[i, f"-{i},96"] for i in range(50)], {}, "another spelling, such as '-0,96'. Write them as 20.5"),
+        (["a", "y"], [[i, f"{i % 3},5"] for i in range(50)], {"task": "regression"}, "spelling, such as '0,5'"),
+        (["a", "y"], [[i, f"{i + 1},500.5"] for i in range(50)], {}, "another spelling, such as '1,500.5'"),
+        (["a", "y"], [[i, f"${i + 1},500.00"] for i in range(50)], {}, "no % or currency sign"),
         (["a", "y"], [[i, f"name {i}"] for i in range(1000)], {}, "1000 different values in 1000 rows"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)] + [[1, "x"]], {}, "line 52, column y: 'x'"),
         (["a", "y"], [[i, i + 0.5] for i in range(50)] + [["x", 1.5]], {}, "line 52, column a: 'x'"),
@@ -231,6 +232,16 @@ def test_nothing_is_written_over(table, model, tmp_path):
         predict_file(model, table, tmp_path / "taken.csv")
     assert (tmp_path / "taken.csv").read_text() == "mine"
     assert before == {path.name: path.read_bytes() for path in model.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "model.safetensors", "model.json"])
+def test_a_full_disk_leaves_nothing_in_the_way_of_another_try(table, tmp_path, full_disk, name):
+    out = tmp_path / "m"
+    with full_disk(name), pytest.raises(RunFolderError, match=rf"{name} could not be written .* try again"):
+        fit_file(table, ["price"], out, epochs=1)
+    assert not out.exists()
+    fit_file(table, ["price"], out, epochs=1)
+    assert load_model(out)
 
 
 def test_no_damage_goes_unnoticed(model, tmp_path):
@@ -323,7 +334,7 @@ def test_missing_numbers_are_the_median_and_say_so():
 
 
 def test_columns_that_tell_nothing_are_left_out_with_a_note():
-    names = {"id": np.array([f"r{i}" for i in range(9)], dtype=object), "one": np.ones(9), "n": np.arange(9.0)}
+    names = {"id": np.array([f"r{i}" for i in range(9)], dtype=object), "one": np.ones(9), "n": np.arange(9.0) ** 2}
     notes = []
     columns = learn_columns(Frame(Path("x"), names), names, (), notes.append)
     assert [column.name for column in columns] == ["n"]
@@ -490,7 +501,7 @@ def test_predictions_in_a_file_are_those_that_are_returned(tmp_path):
 
 def test_npz_with_pickles_is_refused(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.array([{}, []], dtype=object))
-    with pytest.raises(InputError, match="plain arrays"):
+    with pytest.raises(InputError, match=r"plain arrays: .*[^.]\. Text, .* as values\.astype\(str\)"):
         read_frame(tmp_path / "d.npz")
 
 

@@ -297,6 +297,18 @@ def test_repaired_changes_flagged_rows_and_no_other(digits, table):
         audit.repaired(given[:, 0])
 
 
+def test_targets_in_another_order_are_not_repaired(digits, table):
+    """The flags are of rows by their place: after a sort, right targets would be changed."""
+    for _, given, _, audit in (digits, table):
+        order = np.argsort(given if given.ndim == 1 else given[:, 0], kind="stable")
+        with pytest.raises(InputError, match=r"y\[\d+\] is .* in another order"):
+            audit.repaired(given[order])
+        assert audit.repaired(given.astype(np.float32)).shape == given.shape
+    _, given, _, audit = digits
+    words = np.array([f"{'0' * (row % 2)}{label}" for row, label in enumerate(given)], dtype=object)
+    assert (audit.repaired(words).astype(int) == audit.repaired(given)).all()  # in two spellings each
+
+
 def test_frames_are_cleaned_as_frames(digits):
     pandas = pytest.importorskip("pandas")
     X, _, _, audit = digits

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -14,7 +15,8 @@ from rich.console import Console
 from gradsieve import make_run, train
 from gradsieve.audit.copies import clean_file
 from gradsieve.audit.file import audit_file
-from gradsieve.audit.writing import cells
+from gradsieve.audit.terminal import cell
+from gradsieve.audit.writing import cells, write_audit
 from gradsieve.errors import InputError, RunFolderError
 
 
@@ -175,6 +177,28 @@ def test_nothing_is_written_over(gradsieve, homes, priced, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "full"]
 
 
+@pytest.mark.parametrize("name", ["audit.csv", "audit.parquet", "audit.json"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_full_disk_leaves_nothing_in_the_way_of_another_try(priced, tmp_path, full_disk, name, is_new):
+    out = tmp_path / "audit"
+    if not is_new:
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+    with full_disk(name), pytest.raises(RunFolderError, match=rf"{name} could not be written"):
+        write_audit(priced, out)
+    assert out.exists() == (not is_new)
+    assert [path.name for path in write_audit(priced, out)] == ["audit.csv", "audit.parquet", "audit.json"]
+    assert is_new or (out / "notes.txt").read_text() == "mine"
+
+
+def test_an_audit_that_is_there_is_not_removed_when_another_is_refused(priced, tmp_path):
+    write_audit(priced, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RunFolderError, match="nothing is written over"):
+        write_audit(priced, tmp_path)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
 def test_what_makes_no_sense_is_refused(gradsieve, homes, priced, tmp_path):
     assert "--out is missing" in gradsieve("audit", homes, "--target", "price").err
     assert (
@@ -204,6 +228,17 @@ def test_what_makes_no_sense_is_refused(gradsieve, homes, priced, tmp_path):
     assert "two files" in gradsieve("audit", homes, "--target", "price", "--out", tmp_path / "a", *same).err
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "c.csv").exists()
+
+
+def test_folders_of_runs_and_of_audits_are_not_taken_for_tables(gradsieve, priced, tmp_path):
+    """They hold the audit.parquet of earlier audits."""
+    (tmp_path / "runs" / "plain").mkdir(parents=True)
+    (tmp_path / "runs" / "plain" / "config.json").write_text("{}")
+    write_audit(priced, tmp_path / "runs" / "homes")
+    for folder, way in (("runs", "one of them, such as .*plain, or all with"), ("runs/homes", "an audit already")):
+        done = gradsieve("audit", tmp_path / folder, "--out", tmp_path / "out")
+        assert done.code == 2
+        assert re.search(way, done.err)
 
 
 def test_a_run_folder_is_audited_into_itself(gradsieve, tmp_path):
@@ -271,6 +306,43 @@ def test_the_terminal_shows_names_as_they_are(homes, table):
         file = io.StringIO()
         Console(file=file, width=160).print(each)
         assert all(word in file.getvalue() for word in words)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(452600.0, "452600"), (np.float32(-70893.25), "-70893"), (1234.5, "1234"), (0.00012345, "0.0001234"), (7, "7")],
+)
+def test_the_terminal_shows_prices_as_people_write_them(value, shown):
+    assert cell(value) == shown
+
+
+def test_the_terminal_has_no_empty_table_of_kinds(table):
+    *_, audit = table
+    file = io.StringIO()
+    Console(file=file, width=160).print(replace(audit, flagged=np.zeros(len(audit), dtype=bool)))
+    assert "0 of 600 rows flagged" in file.getvalue()
+    assert "kind of error" not in file.getvalue()
+    assert "most suspect rows" in file.getvalue()
+
+
+def test_names_longer_than_the_terminal_is_wide_are_shown_to_their_ends(digits):
+    *_, audit = digits
+    long = replace(audit, names=tuple(f"{'folder/' * 12}{name}.png" for name in audit.names))
+    file = io.StringIO()
+    Console(file=file, width=80).print(long)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(160, ["seen", "given y1", "off"]), (110, ["given y1", "off"]), (60, ["off"])]
+)
+def test_a_narrow_terminal_has_fewer_columns_and_no_shortened_numbers(table, width, shown):
+    *_, audit = table
+    file = io.StringIO()
+    Console(file=file, width=width).print(audit)
+    rows = file.getvalue().partition("most suspect rows")[2]
+    assert [word for word in ("seen", "given y1", "off") if word in rows] == shown
+    assert "\N{HORIZONTAL ELLIPSIS}" not in rows
 
 
 def test_the_terminal_runs_no_markup(digits):
@@ -358,6 +430,16 @@ def test_no_copy_is_made_where_most_rows_are_flagged(homes, priced, tmp_path):
         with pytest.raises(InputError, match="199 of 299 rows are flagged"):
             clean_file(lost, homes, tmp_path / "c.csv", "price", repair=repair)
     assert not (tmp_path / "c.csv").exists()
+
+
+def test_if_a_copy_cannot_be_made_the_audit_is_there_and_is_named(gradsieve, homes, tmp_path, full_disk):
+    arguments = ["--target", "price", "--epochs", 2, "--out", tmp_path / "a", "--repair", tmp_path / "good.csv"]
+    with full_disk("good.csv"):
+        done = gradsieve("audit", homes, *arguments)
+    assert done.code == 2
+    assert "good.csv could not be written" in done.err
+    assert f"every row is in {tmp_path / 'a' / 'audit.csv'}" in done.err
+    assert (tmp_path / "a" / "audit.json").exists()
 
 
 def test_no_copy_is_made_of_a_file_whose_rows_have_moved(homes, priced, tmp_path):

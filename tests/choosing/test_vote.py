@@ -313,6 +313,14 @@ def test_classes_that_are_floats_are_told_to_be_integers(shape):
     assert told[0].filename == __file__
 
 
+def test_logits_beside_classes_that_are_floats_are_told_to_be_probabilities_of_integers():
+    """Binary cross-entropy with logits wants them so."""
+    chance, given = two_classes(1)
+    logits = np.log(chance / (1 - chance))
+    with pytest.warns(UserWarning, match=r"targets.astype\(int\).*, and predictions after sigmoid"):
+        assert estimate_rate(logits, given.astype(np.float32)) < 0.2 < estimate_rate(chance, given)
+
+
 @pytest.mark.parametrize("numbers", [(-1, 1), (1, 2)])
 def test_classes_of_other_numbers_are_told_how_to_be_0_and_1(numbers):
     chance, given = two_classes(1)

@@ -189,6 +189,10 @@ def test_the_command(gradsieve, table, tmp_path):
 def test_refused(swept, table, tmp_path):
     with pytest.raises(RunFolderError, match=r"holds another sweep \(epochs is 30 there, 31 here\)"):
         sweep_file(table, ["y"], swept[0], trials=4, space=rates, epochs=31, device="cpu")
+    other = tmp_path / "other.csv"
+    other.write_text(table.read_text() + "1,2,3,4\n")
+    with pytest.raises(RunFolderError, match="holds a sweep of other data, or the data has changed since"):
+        sweep_file(other, ["y"], swept[0], trials=4, space=rates, epochs=30, device="cpu")
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(RunFolderError, match="no sweep"):
         sweep_file(table, ["y"], tmp_path, trials=2, space=rates)

@@ -353,7 +353,7 @@ def test_data_that_is_gone_leaves_a_report_without_rows(made, tmp_path):
     finally:
         moved.rename(weather)
     read = Page(page([subject]))
-    assert "The data could not be read again where this report was made" in read.text
+    assert "The data was not read again where this report was made" in read.text
     assert "Most suspect rows" in read.text
     assert len(notes) == 1
     assert notes[0].startswith("table: the rows themselves are not shown: ")

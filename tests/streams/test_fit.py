@@ -348,7 +348,7 @@ def test_a_state_does_not_go_on_with_other_data(shards, columns, write_shards, t
     with pytest.raises(Interrupted):
         fit(data, out, tell=lambda record: os.kill(os.getpid(), signal.SIGINT))
     write_shards(data, columns(seed=1))
-    with pytest.raises(RunFolderError, match=r"holds another run .data_sha256"):
+    with pytest.raises(RunFolderError, match=r"fit holds a run of other data, or the data has changed since"):
         fit(data, out, resume=True)
 
 

@@ -49,12 +49,19 @@ def test_a_mark_that_holds_nothing_makes_no_words_of_numbers(tmp_path, mark):
         (["20,5", "21", "22", "19,5"] * 9, "20,5"),
         (["20", "21", "22%", "19 %"] * 9, "22%"),
         (["1,234.50", "7", "12'000", "3"] * 9, "1,234.50"),
+        (["$1,000.00", "-$7.50", "($3.00)", "$ 2"] * 9, "$1,000.00"),
+        (["20 €", "1\u202f000,50 €", "7\xa0€", "£3"] * 9, "20 €"),
         (["20,5", "low", "high", "medium"] * 9, None),  # words, one of which has a comma
         (["1.2.3", "1.2.4", "2.0.0"] * 9, None),
         (["12:30", "555-12", "A4"] * 9, None),
+        (["$", "$$", "$$$"] * 9, None),
+        (["02/29/2024", "3/1/24", "12/31/2023 17:05"] * 9, "02/29/2024"),
+        (["29.02.2024", "1.3.2024", "2024/03/02"] * 9, "29.02.2024"),
+        (["2024-02-29"] * 20 + ["open"], "open"),  # one word among dates
+        (["2024-02-29", "open", "closed"] * 9, None),
     ],
 )
-def test_numbers_in_a_spelling_that_is_not_read_are_told(cells, told):
+def test_numbers_and_dates_in_a_spelling_that_is_not_read_are_told(cells, told):
     frame, notes = Frame(Path("x"), {"share": np.array(cells, dtype=object)}), []
     learn_columns(frame, ["share"], [], notes.append)
     assert len(notes) == (told is not None)
@@ -83,7 +90,7 @@ def test_words_among_numbers_are_told(share, is_told):
 @pytest.mark.parametrize("cell", ["", "none", "-"])
 def test_a_column_in_which_no_cell_is_filled_says_nothing_and_is_left_out(tmp_path, cell):
     path, notes = tmp_path / "rows.csv", []
-    path.write_text("size,comment\n" + "".join(f"{row},{cell}\n" for row in range(20)))
+    path.write_text("size,comment\n" + "".join(f"{row % 7},{cell}\n" for row in range(20)))
     (size,) = learn_columns(read_frame(path), ["size", "comment"], [], notes.append)
     assert size.name == "size"
     assert notes == ["column comment is left out: it is constant"]
@@ -98,6 +105,35 @@ def test_columns_that_nobody_named_may_number_the_rows(tmp_path, unnamed):
     assert notes == [
         f"column {unnamed!r} is left out: it has no name, so it may number the rows; give it a name to use it"
     ]
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_told"),
+    [
+        (range(1, 21), True),
+        (range(0, 40, 2), False),
+        ([*range(19), 30], False),
+        ([*range(19), ""], False),
+    ],
+)
+def test_a_column_that_numbers_the_rows_is_told(tmp_path, cells, is_told):
+    """In a table that is sorted by its target, row numbers predict the wrong targets as well as the right ones."""
+    path, notes = tmp_path / "rows.csv", []
+    path.write_text("number,size\n" + "".join(f"{cell},{row % 7}\n" for row, cell in enumerate(cells)))
+    found = learn_columns(read_frame(path), ["number", "size"], [], notes.append)
+    assert [column.name for column in found] == ["number", "size"]  # it may be a day, say
+    told = "column number numbers the rows, and in a sorted table predicts wrong targets, too; if it says nothing else"
+    assert [told in note and "ignore='number'" in note for note in notes] == [True] * is_told
+
+
+def test_empty_columns_at_the_end_are_left_out(tmp_path):
+    """As a spreadsheet saves them, if a cell there was once filled."""
+    path, notes = tmp_path / "rows.csv", []
+    path.write_text("size,price,,\n" + "".join(f"{row % 5},{row % 7},,\n" for row in range(20)))
+    frame = read_frame(path)
+    columns = learn_columns(frame, frame.columns, [], notes.append)
+    assert [column.name for column in columns] == ["size", "price"]
+    assert [note.split(" is ")[0] for note in notes] == ["column 'Unnamed: 2'", "column 'Unnamed: 3'"]
 
 
 def test_among_true_and_false_the_cell_that_is_neither_is_named(tmp_path):

@@ -33,6 +33,13 @@ def audit_command(
         raise InputError(f"There is no file {source}.")
     if (source / "model.json").is_file():
         raise InputError(f"{source} is a model of gradsieve fit, which keeps no rows. Audit the file it was fitted to.")
+    if not is_run and (source / "audit.json").is_file():
+        raise InputError(f"{source} is an audit already. Look at it with gradsieve report, or audit what it is of.")
+    if run := next((path.parent for path in source.glob("*/config.json") if not is_run), None):
+        raise InputError(
+            f"{source} holds runs: audit one of them, such as {run}, or all with "
+            f"gradsieve report {shlex.quote(str(source))} --audit."
+        )
     if is_run and (targets or clean or repair):
         raise InputError(f"{source} is a run folder: {argument('targets')}, {copying()} are for files. Leave them out.")
     if out is None and not is_run:
@@ -49,9 +56,10 @@ def audit_command(
             raise InputError(f"{copy} cannot be written: there is no folder {copy.parent}. Make it first.")
     audit = audit_run(source) if is_run else audit_file(source, targets, note=note, **options)
     write_audit(audit, folder)
+    # Before the copies: the audit is there even if one of them cannot be made.
+    note(f"every row is in {folder / 'audit.csv'}; gradsieve report {shown(folder, source, is_run)} makes a page of it")
     for copy in copies:
         clean_file(audit, source, copy, targets, repair=copy == repair)
-    note(f"every row is in {folder / 'audit.csv'}; gradsieve report {shown(folder, source, is_run)} makes a page of it")
     return audit
 
 

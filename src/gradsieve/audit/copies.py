@@ -50,7 +50,10 @@ def check_copy(source: Path, out: Path) -> Copy:
     """The function that copies files of this format; refuses an ``out`` of another format."""
     copy = COPIES.get(source.suffix.lower())
     if copy is None:
-        raise InputError(f"{source} is not a CSV or Parquet file: only these are copied. Use audit.clean(X, y).")
+        raise InputError(
+            f"{source} is not a CSV or Parquet file, and only these are copied. The column flagged of audit.csv names "
+            "the rows; in Python, audit.clean(X, y) and audit.repaired(y) work on arrays."
+        )
     if COPIES.get(out.suffix.lower(), copy) is not copy:
         raise InputError(f"{out} is a copy of {source}, so it has its format. Name it {out.stem}{source.suffix}.")
     return copy

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
 
 NEAR_TEN = 0.1  # a factor fitted to several outputs is taken for a power of ten if it is off by less than this share
+ROUNDED = 1e-5  # targets are those that were audited if they are off by no more than this share, as in single precision
 MOST_DECIMALS = 9  # a column that needs more was not rounded
 
 
@@ -56,6 +57,8 @@ def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
             raise InputError(
                 f"y has the shape {targets.shape}, but {audit.given.shape[1]} targets of a row were audited."
             )
+        numbers = targets.astype(np.float64).reshape(audit.given.shape)
+        check_audited(targets, ~(np.abs(numbers - audit.given) <= ROUNDED * np.abs(audit.given)))
         if not np.issubdtype(targets.dtype, np.floating):  # whole numbers stay whole: repaired ones are rounded
             targets = targets.astype(np.int64 if np.issubdtype(targets.dtype, np.integer) else np.float64)
         flagged, found = np.flatnonzero(audit.flagged), repaired_targets(audit)
@@ -63,6 +66,9 @@ def repaired_array(audit: Audit, targets: NDArray[Any]) -> NDArray[Any]:
         own[is_new] = found[is_new]
         targets[flagged] = own.reshape(len(flagged), *targets.shape[1:])
         return targets
+    class_of: dict[Any, int] = {}  # a class may have several spellings, such as 1 and 01, but a spelling has one class
+    rows = zip(targets.ravel().tolist(), audit.given.tolist(), strict=True)
+    check_audited(targets, np.array([class_of.setdefault(spelling, number) != number for spelling, number in rows]))
     # If an input is missing, the prediction is too uncertain to change the class.
     flagged = np.flatnonzero(audit.flagged & ~audit.has_gap)
     suggested = audit.suggested[flagged]
@@ -126,6 +132,16 @@ def replaced(audit: Audit) -> NDArray[np.bool_]:
     assert audit.off is not None
     off = audit.off[audit.flagged]
     return off | ~off.any(1, keepdims=True)
+
+
+def check_audited(targets: NDArray[Any], differs: NDArray[np.bool_]) -> None:
+    """Refuse targets of which some rows differ from the audit's: it would repair other rows than those it flagged."""
+    if differs.any():
+        row = int(np.argwhere(differs)[0, 0])
+        raise InputError(
+            f"y[{row}] is {targets.tolist()[row]!r}, which does not fit the audit: y has changed since, or its rows "
+            "are in another order. Give the y that was audited, as it was, or audit this one."
+        )
 
 
 def check_rows(audit: Audit, place: int, array: Any) -> None:

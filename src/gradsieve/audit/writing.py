@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gradsieve.audit import columns
 from gradsieve.errors import MissingExtraError, RunFolderError
 from gradsieve.tables.cells import safe_cell
-from gradsieve.training.files import whole_file, write_json
+from gradsieve.training.files import filled, whole_file, write_json
 
 if TYPE_CHECKING:
     from gradsieve.audit.result import Audit
@@ -24,14 +24,14 @@ CHUNK = 2**16  # rows turned into text at a time, to bound memory
 
 def write_audit(audit: Audit, folder: Path) -> list[Path]:
     """Write audit.csv, audit.parquet if pyarrow is installed, and audit.json last, which marks a complete folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = [folder / "audit.csv"]
-    write_csv(audit, written[0])
-    with contextlib.suppress(MissingExtraError):
-        write_parquet(audit, folder / "audit.parquet")
-        written.append(folder / "audit.parquet")
-    write_summary(audit, folder / "audit.json")
-    return [*written, folder / "audit.json"]
+    with filled(folder, "audit.csv", "audit.parquet", "audit.json") as (table, typed, summary):
+        write_csv(audit, table)
+        written = [table]
+        with contextlib.suppress(MissingExtraError):
+            write_parquet(audit, typed)
+            written.append(typed)
+        write_summary(audit, summary)
+        return [*written, summary]
 
 
 def write_csv(audit: Audit, path: Path) -> None:

@@ -15,6 +15,7 @@ from gradsieve.errors import InputError, warn
 Array = NDArray[np.float64]
 
 SUM_TOLERANCE = 4e-3  # how far from 1 a row's probabilities may add up: a softmax in bfloat16 is that rough
+LOGITS = 0.1  # if this share of predictions of 0 and 1 lie below -1 or above 2, and some below, they are logits
 
 
 def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArray]:
@@ -53,28 +54,30 @@ def read_rows(predictions: ArrayLike, targets: ArrayLike) -> tuple[Array, NDArra
         raise InputError(f"targets[{row}] is not finite. Leave the row out: it cannot vote.")
     if way := as_classes(answers, given, is_label):
         warn(
-            "targets count as real values, though the predictions look like probabilities of classes: wrong labels may "
-            f"go unnoticed. If the targets are classes, give {way}; in scikit-learn, take a classifier."
+            "targets count as real values, though the predictions look like those of classes: wrong labels may go "
+            f"unnoticed. If the targets are classes, give {way}; in scikit-learn, take a classifier."
         )
     width = np.array([width_of(output) for output in given.T])
     return answers / width, given / width
 
 
 def as_classes(answers: Array, given: NDArray, is_label: bool) -> str:
-    """How to give targets (N, q) that seem to be real values by mistake, beside probabilities; else empty.
+    """How to give targets (N, q) that seem to be real values by mistake, beside what a classifier says; else empty.
 
     Binary cross-entropy takes classes as floats 0 and 1, other code numbers them -1 and 1, or has a column for each.
     """
-    if answers.min() < -SUM_TOLERANCE or answers.max() > 1 + SUM_TOLERANCE:
-        return ""
+    are_chances = answers.min() >= -SUM_TOLERANCE and answers.max() <= 1 + SUM_TOLERANCE
     if given.shape[1] == 1:
         values = np.unique(given)
-        if len(values) != 2 or not (is_label or np.array_equal(values, [0, 1])):
+        is_binary = np.array_equal(values, [0, 1])
+        are_logits = is_binary and answers.min() < -1 and (np.abs(answers - 0.5) > 1.5).mean() >= LOGITS
+        if len(values) != 2 or not (is_label or is_binary) or not (are_chances or are_logits):
             return ""
-        return f"targets == {values[1]:g}, or integers 0 and 1 (targets.astype(int), or targets.long() of a tensor)"
+        way = f"targets == {values[1]:g}, or integers 0 and 1 (targets.astype(int), or targets.long() of a tensor)"
+        return f"{way}, and predictions after sigmoid" if are_logits else way
     is_one_hot = ((given == 0) | (given == 1)).all() and (given.sum(1) == 1).all()
     add_up = (np.abs(answers.sum(2) - 1) <= SUM_TOLERANCE).all()
-    return "targets.argmax(1)" if is_one_hot and add_up else ""
+    return "targets.argmax(1)" if are_chances and is_one_hot and add_up else ""
 
 
 def width_of(values: NDArray) -> float:

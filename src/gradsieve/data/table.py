@@ -79,7 +79,7 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)  # else a quote that is never closed swallows the rows below it
-            header = [name.strip() for name in next(reader, [])]
+            header = named([name.strip() for name in next(reader, [])])
             check_header(path, header, least_columns)
             line = header_line = reader.line_num
             for row in reader:
@@ -104,6 +104,13 @@ def read_csv(path: Path, *, least_rows: int = 5, least_columns: int = 2) -> Tabl
         why = "a split into five needs 5" if least_rows == 5 else f"at least {least_rows} are needed"
         raise InputError(f"{path} has {len(rows)} rows below the header, but {why}.")
     return Table(path, header, rows, lines, header_line)
+
+
+def named(header: list[str]) -> list[str]:
+    """Names for several columns that have none, as pandas gives them: spreadsheets save empty columns at the end."""
+    if header.count("") < 2:
+        return header
+    return [name or f"Unnamed: {place}" for place, name in enumerate(header)]
 
 
 def strange_line(path: Path) -> str:

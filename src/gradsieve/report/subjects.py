@@ -238,5 +238,5 @@ def find_source(
         require_trained_on(run, source.rows)
     except (GradsieveError, OSError, TypeError) as error:
         note(f"the rows themselves are not shown: {error}")
-        return None, ("The data could not be read again where this report was made: rows have numbers only.",)
+        return None, ("The data was not read again where this report was made: rows have numbers only.",)
     return source, ()

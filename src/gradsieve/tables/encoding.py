@@ -34,11 +34,10 @@ from gradsieve.tables.frame import (
     typed_values,
     written,
 )
+from gradsieve.tables.spelling import doubt_of_words, is_mostly_numbers
 
 MOST_CATEGORIES = 64  # inputs of one column; rarer words share the last
-MISSPELT = re.compile(r"[-+]?(\d{1,3}([ ',.]\d{3})+|\d+)([.,]\d+)?\s*%?", re.ASCII)  # a number with commas, or with %
 UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # the names that row numbers get when pandas and R save them
-MOSTLY = 0.9  # if this share of the filled cells are numbers, the others are mistakes, not categories
 
 
 @dataclass(frozen=True)
@@ -190,37 +189,6 @@ def holds_words(frame: Frame, name: str, categorical: Collection[str]) -> bool:
     return is_words or name in categorical
 
 
-def is_mostly_numbers(cells: NDArray) -> bool:
-    """Whether so many cells are numbers that the others look like mistakes."""
-    filled = [number(cell) for cell in cells[~is_missing(cells, among_numbers=True)]]
-    return bool(filled) and sum(value is not None for value in filled) >= MOSTLY * len(filled)
-
-
-def doubt_of_words(cells: NDArray) -> str:
-    """Why a column that is read as words may be meant as numbers, and what to do then; empty if it is not."""
-    misspelt = misspelt_number(cells)
-    if misspelt is not None:
-        return (
-            f"cells such as {misspelt!r} are no numbers: write them as 20.5 (a point, nothing between thousands, no %)"
-        )
-    filled = cells[~is_missing(cells, among_numbers=True)]
-    words = Counter(cell.strip() for cell in filled if number(cell) is None)
-    if not words or 2 * words.total() > len(filled):
-        return ""
-    return (
-        f"{words.total() / len(filled):.0%} of its filled cells, such as {words.most_common(1)[0][0]!r}, are no "
-        "numbers: empty them if they hold nothing"
-    )
-
-
-def misspelt_number(cells: NDArray) -> str | None:
-    """A cell such as 20,5 or 20% of a column that would be numbers if these were; None if there is none."""
-    filled = [cell.strip() for cell in cells[~is_missing(cells, among_numbers=True)]]
-    others = [cell for cell in filled if number(cell) is None]
-    odd = [cell for cell in others if MISSPELT.fullmatch(cell)]
-    return odd[0] if odd and len(others) - len(odd) <= (1 - MOSTLY) * len(filled) else None
-
-
 def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> NumberColumn | None:
     why = f"most of the column is numbers; if they are codes, give {argument('categorical', name)}"
     values = numbers(frame, name, why)
@@ -229,6 +197,9 @@ def learn_number(frame: Frame, name: str, note: Callable[[str], None]) -> Number
     if not len(known) or (known.min() == known.max() and not missing.any()):
         note(f"column {name} is left out: it is {'empty' if not len(known) else 'constant'}")
         return None
+    if len(values) > 2 and (np.diff(values) == 1).all():  # it stays, since it may count days, say
+        way = f"if it says nothing else, leave it out: {argument('ignore', name)}"
+        note(f"column {name} numbers the rows, and in a sorted table predicts wrong targets, too; {way}")
     scale = robust_scale(known[:, None])
     centre, width = float(scale.centre[0]), float(scale.width[0])
     return NumberColumn(name, centre, width, bool(missing.any()), in_days=frame.in_days(name))

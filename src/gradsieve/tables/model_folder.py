@@ -22,7 +22,16 @@ from gradsieve.estimators.plan import Plan
 from gradsieve.models.build import build
 from gradsieve.tables.encoding import Encoding, from_json, to_json
 from gradsieve.tables.targets import Targets
-from gradsieve.training.files import digest, finite, read_json, read_tensors, write_json, write_tensors, write_whole
+from gradsieve.training.files import (
+    digest,
+    filled,
+    finite,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+    write_whole,
+)
 from gradsieve.training.state import load_weights, under, weights_of
 from gradsieve.training.versions import versions
 
@@ -95,27 +104,24 @@ def save_model(folder: Path, model: Model, history: dict[str, Any], rows: str, i
     """Write the folder; model.json comes last and marks it complete. ``is_ours``: this fit has made it already."""
     if not is_ours:
         check_new(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). {elsewhere()}") from error
-    write_whole(folder / "rows.csv", rows.encode())
     tensors = weights_of(model.networks)
     mixed = model.encoding.decorrelation
     if mixed is not None:
         tensors |= {f"decorrelation.{name}": torch.from_numpy(array) for name, array in asdict(mixed).items()}
-    content = {
-        "format": FORMAT,
-        "targets": asdict(model.targets),
-        "columns": to_json(model.encoding.columns),
-        "image_side": model.side,
-        "input_clip": model.encoding.clip,
-        "network": asdict(model.design),
-        "networks": len(model.networks),
-        "weights_sha256": write_tensors(folder / "model.safetensors", tensors),
-        **finite(history),
-    }
-    write_json(folder / "model.json", {**content, "sha256": digest(content)})
+    with filled(folder, "rows.csv", "model.safetensors", "model.json") as (listed, weights, described):
+        write_whole(listed, rows.encode())
+        content = {
+            "format": FORMAT,
+            "targets": asdict(model.targets),
+            "columns": to_json(model.encoding.columns),
+            "image_side": model.side,
+            "input_clip": model.encoding.clip,
+            "network": asdict(model.design),
+            "networks": len(model.networks),
+            "weights_sha256": write_tensors(weights, tensors),
+            **finite(history),
+        }
+        write_json(described, {**content, "sha256": digest(content)})
 
 
 def load_model(folder: Path) -> Model:

@@ -69,7 +69,9 @@ def _read_npz(path: Path, as_text: Collection[str]) -> Frame:
         with file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
-        raise InputError(f"{path} cannot be read as NPZ of plain arrays: {error}.") from error
+        are_objects = "Object arrays" in str(error)
+        way = " Text, such as a column of pandas, is a plain array as values.astype(str)." if are_objects else ""
+        raise InputError(f"{path} cannot be read as NPZ of plain arrays: {str(error).rstrip('.')}.{way}") from error
     columns: dict[str, NDArray] = {}
     groups: dict[str, list[str]] = {}
     for name, array in arrays.items():

@@ -13,7 +13,6 @@ from gradsieve.data import Task
 from gradsieve.data.table import MISSING, sorted_classes
 from gradsieve.errors import InputError
 from gradsieve.estimators.scaling import Scale, scale_targets, target_scale
-from gradsieve.tables.encoding import is_mostly_numbers, misspelt_number
 from gradsieve.tables.frame import (
     Frame,
     Roles,
@@ -24,6 +23,7 @@ from gradsieve.tables.frame import (
     numeric_if_all,
     texts,
 )
+from gradsieve.tables.spelling import PLAIN, is_mostly_numbers, misspelt_number
 
 FEW = 20  # up to this many different whole numbers are classes, more are real-valued
 
@@ -175,14 +175,13 @@ def infer_task(frame: Frame, names: list[str]) -> Task:
 
 
 def check_spelling(frame: Frame, name: str) -> None:
-    """Refuse numbers in other spellings, such as 403,96, before they are taken for words."""
+    """Refuse numbers in other spellings, such as 403,96 or $403.96, before they are taken for words."""
     values = frame.columns[name]
     cell = None if not is_text(values) or is_mostly_numbers(values) else misspelt_number(values)
     if cell is not None:
-        mark = "a decimal comma" if cell.count(",") == 1 and "." not in cell else "separators that cannot be read"
         raise InputError(
-            f"{frame.path}: the target {name} holds numbers with {mark}, such as {cell!r}. Write them as 20.5: a "
-            "decimal point, nothing between thousands, no %."
+            f"{frame.path}: the target {name} holds numbers in another spelling, such as {cell!r}. Write them as 20.5: "
+            f"{PLAIN}."
         )
 
 

@@ -73,6 +73,29 @@ def whole_file(path: Path, mode: Literal["wb", "w"] = "wb") -> Iterator[IO[Any]]
         raise
 
 
+@contextlib.contextmanager
+def filled(folder: Path, *names: str) -> Iterator[list[Path]]:
+    """Make a folder for the files of these names, which the caller writes.
+
+    If not all can be written, those that are new go again, and so does a new folder: the same command can be repeated.
+    """
+    paths = [folder / name for name in names]
+    is_new, new_files = not folder.exists(), [path for path in paths if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be made ({error.strerror}). {elsewhere()}") from error
+    try:
+        yield paths
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for path in new_files:
+                path.unlink(missing_ok=True)
+            if is_new:
+                folder.rmdir()
+        raise
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON. NaN, which JSON does not have, becomes null."""
     write_whole(path, (json.dumps(finite(value), indent=2, allow_nan=False) + "\n").encode())

@@ -181,11 +181,17 @@ def check_same(path: Path, run: Run) -> None:
 
 
 def require_same(path: Path, kind: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Refuse a folder made with other settings, or with other code of a user's own parts (``sources``)."""
+    """Refuse a folder made with other settings, data or code of a user's own parts (``sources``)."""
     code = changed_code(theirs.get("sources"), ours.get("sources", {}))
-    theirs, ours = ({name: each[name] for name in each if name != "sources"} for each in (theirs, ours))
+    is_other_data = theirs.get("data_sha256") != ours.get("data_sha256")
+    told_apart = ("sources", "data_sha256")  # by SHA-256, which says nothing to a reader
+    theirs, ours = ({name: each[name] for name in each if name not in told_apart} for each in (theirs, ours))
     if theirs != ours:
         raise RunFolderError(f"{path} holds another {kind} ({differences(theirs, ours)}). {elsewhere()}")
+    if is_other_data:
+        raise RunFolderError(
+            f"{path} holds a {kind} of other data, or the data has changed since. {elsewhere('Put it back as it was')}"
+        )
     if code:
         raise RunFolderError(
             f"{path} holds a {kind} of other code: {code}. Put the code back as it was, or choose another folder."

@@ -43,7 +43,6 @@ from rate_tables import insert, markdown
 from gradsieve import CORRUPTIONS, DATASETS, RobustClassifier, RobustRegressor, choose
 from gradsieve.choosing import RATES
 from gradsieve.choosing.pick import RatePick
-from gradsieve.choosing.sharpen import equally_sure
 from gradsieve.counts import part
 from gradsieve.data import DataSet, Task
 from gradsieve.estimators.answers import mean_outputs
@@ -219,10 +218,10 @@ VOTES: dict[str, Criterion] = {
 }
 CRITERIA: dict[Task, dict[str, Criterion]] = {
     "classification": {
-        **VOTES,  # for classes: the mean probability of the given label
+        **VOTES,
+        "mean probability": lambda answers, given: int(chances(answers, given).mean(1).argmax()),
         # Doubled, so that they are not taken for probabilities by mistake.
         "squared disagreement": lambda answers, given: choose(2 * answers, 2 * np.eye(answers.shape[2])[given]).best,
-        "equally sure": lambda answers, given: choose(equally_sure(answers, np.ones(len(given))), given).best,
         "accuracy": lambda answers, given: int((answers.argmax(2) == given).mean(1).argmax()),
         "cross-entropy": lambda answers, given: int(np.log(chances(answers, given) + 1e-12).mean(1).argmax()),
     },

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from gradsieve.errors import RunFolderError
 from gradsieve.experiments import reproduce, workers
@@ -114,6 +115,32 @@ def test_a_manifest_is_never_newer_than_the_states_beside_it(memory, tmp_path, m
     assert memory.cat("/grid/state/manifest.json") == b"one"
     mirror.push()
     assert memory.cat("/grid/state/manifest.json") == b"two, three"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "config.json"])  # what a run cannot go on without
+def test_a_copy_that_is_killed_half_way_leaves_the_files_as_they_were(name, tmp_path, monkeypatch):
+    local, remote = tmp_path / "run", tmp_path / "remote"
+    local.mkdir()
+    mirror = Mirror(Remote(f"file://{remote}"), local)
+    (local / name).write_text("before")
+    mirror.push()
+    (local / name).write_text("afterwards")
+
+    def half(files, *paths):
+        Path(paths[0 if isinstance(paths[1], bytes) else 1]).write_text("after")
+        raise KeyboardInterrupt
+
+    for way in ("pipe_file", "put_file"):
+        monkeypatch.setattr(LocalFileSystem, way, half)
+    with pytest.raises(KeyboardInterrupt):
+        mirror.push()
+    assert (remote / name).read_text() == "before"
+    copy = Mirror(mirror.remote, tmp_path / "copy")
+    copy.pull()
+    assert [path.name for path in copy.local.iterdir()] == [name]
+    monkeypatch.undo()
+    mirror.push()
+    assert (remote / name).read_text() == "afterwards"
 
 
 def test_a_grid_in_memory_is_that_of_a_folder_and_is_never_run_twice(memory, tmp_path, gradsieve, monkeypatch):

@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, NamedTuple
 
 from gradsieve.arguments import argument, elsewhere
@@ -22,6 +22,7 @@ from gradsieve.errors import GradsieveError, RunFolderError
 
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)")  # /+: a Path turns s3://bucket into s3:/bucket
 LOCAL = ("file", "local")  # protocols whose addresses keep a leading slash
+RENAMING = (*LOCAL, "sftp", "ssh", "hdfs", "smb")  # file systems: object stores write whole files or nothing
 EVERY = 30.0  # seconds between two copies of a running run: as often as it saves a state
 LAST = ("manifest.json", "result.json")  # copied last, because they refer to the other files
 OWN = ("lock", "*.part")  # not copied: no other machine needs them
@@ -83,7 +84,7 @@ class Mirror:
             files.invalidate_cache()
             found = files.find(root) if files.exists(root) else []
             for name in (PurePosixPath(path[len(root) :].lstrip("/")) for path in found):
-                if wanted(name) and name.name and ".." not in name.parts:
+                if wanted(name) and name.name and ".." not in name.parts and not is_own(name):
                     target = self.local / name
                     target.parent.mkdir(parents=True, exist_ok=True)
                     files.get_file(f"{root}/{name}", str(target))
@@ -100,17 +101,31 @@ class Mirror:
             for name in (name for name in changed if name not in last):
                 files.makedirs(f"{root}/{PurePosixPath(name).parent}", exist_ok=True)
                 with contextlib.suppress(FileNotFoundError):  # a running run has deleted it, after writing a newer one
-                    files.put_file(str(self.local / name), f"{root}/{name}")
+                    source = str(self.local / name)
+                    write_whole(files, f"{root}/{name}", lambda path, source=source: files.put_file(source, path))
                     self.same[name] = found[name]
             for name, text in last.items():
                 if text is not None:
                     files.makedirs(f"{root}/{PurePosixPath(name).parent}", exist_ok=True)
-                    files.pipe_file(f"{root}/{name}", text)
+                    write_whole(files, f"{root}/{name}", lambda path, text=text: files.pipe_file(path, text))
                     self.same[name] = found[name]
             for name in [name for name in self.same if name not in found and wanted(PurePosixPath(name))]:
                 with contextlib.suppress(FileNotFoundError):
                     files.rm_file(f"{root}/{name}")
                 del self.same[name]
+
+
+def write_whole(files: Any, path: str, write: Callable[[str], None]) -> None:
+    """Let ``write`` write a file at an address, so that half a file never stands there, wherever the process is killed.
+
+    Half a manifest would stand in the way of whoever takes the run over.
+    """
+    protocols = files.protocol if isinstance(files.protocol, tuple) else (files.protocol,)
+    if not set(protocols) & set(RENAMING):
+        write(path)
+        return
+    write(f"{path}.part")
+    files.mv(f"{path}.part", path)
 
 
 @contextlib.contextmanager
@@ -132,11 +147,16 @@ def stamps(folder: Path) -> dict[str, Stamp]:
     """The stamps of a folder's files by name, to tell whether one has changed."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if not any(path.match(own) for own in OWN):
+        if not is_own(path):
             with contextlib.suppress(FileNotFoundError):
                 if path.is_file():
                     found[path.relative_to(folder).as_posix()] = stamp(path)
     return found
+
+
+def is_own(path: PurePath) -> bool:
+    """Whether a file is of no use elsewhere."""
+    return any(path.match(own) for own in OWN)
 
 
 def stamp(path: Path) -> Stamp:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -216,21 +217,29 @@ def check_batch(networks: Sequence[nn.Module], inputs: Tensor, targets: Tensor) 
     for network in networks:
         if not any(parameter.requires_grad for parameter in network.parameters()):
             raise InputError("models has no trainable parameter, so there is no gradient. Unfreeze one.")
-        # Any part: torch.compile, or a module of the user's, may be around it.
-        if any(isinstance(part, DistributedDataParallel) for part in network.modules()):
-            raise InputError(
-                "models is wrapped in DistributedDataParallel, which would average what this step adds up itself. "
-                "Pass the network inside, model.module."
-            )
-        if wrapper := sharded_by(network):
-            raise InputError(
-                f"models is sharded by {wrapper}, but this step adds up whole gradients, and PRL(G) needs each row's "
-                "own over whole parameters. Use RobustLoss, which serves PRL(L) and SPL."
-            )
+        if dist.is_available() and dist.is_initialized():  # else nothing can be wrapped, and the search takes time
+            check_bare(network)
         devices = {inputs.device, targets.device, getattr(next(network.parameters(), None), "device", inputs.device)}
         if len(devices) > 1:
             where = ", ".join(sorted(map(str, devices)))
             raise InputError(f"network, inputs and targets are on {where}. Move them to one device.")
+
+
+def check_bare(network: nn.Module) -> None:
+    """Refuse a network any part of which shares its gradients with other ranks by itself.
+
+    Any part, because torch.compile, or a module of the user's, may be around it.
+    """
+    if any(isinstance(part, DistributedDataParallel) for part in network.modules()):
+        raise InputError(
+            "models is wrapped in DistributedDataParallel, which would average what this step adds up itself. "
+            "Pass the network inside, model.module."
+        )
+    if wrapper := sharded_by(network):
+        raise InputError(
+            f"models is sharded by {wrapper}, but this step adds up whole gradients, and PRL(G) needs each row's "
+            "own over whole parameters. Use RobustLoss, which serves PRL(L) and SPL."
+        )
 
 
 def sharded_by(network: nn.Module) -> str | None:

@@ -40,10 +40,9 @@ def hold_vote(
     names, weight = list(answers), read_weights(weights, len(given))
     # A doubt about the majority stays: the candidate that raised it may have left the race since.
     has_majority = all(vote.has_majority for vote in before)
-    judged = comparable(stacked, given, weight)
-    if given.ndim == 1:
-        judged = judged if before else raise_to(stacked, POWER)
-    else:
+    is_classes = given.ndim == 1
+    judged = raise_to(stacked, POWER) if is_classes and not before else comparable(stacked, given, weight)
+    if not is_classes:
         has_majority = has_majority and is_majority_right(stacked, given, weight)
     has_plain = names[0] == plain
     # Dropping a tenth gains little if few rows are wrong, and does harm if none is: the last vote must be clear.

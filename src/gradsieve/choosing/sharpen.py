@@ -41,7 +41,8 @@ def make_sure(answers: Array, weights: Array, confidence: float) -> Array:
     logs, (lower, upper) = relative_logs(answers), LOG_POWERS
     for _ in range(HALVINGS):
         middle = (lower + upper) / 2
-        sure = np.average(normalise(np.exp(middle) * logs).max(1), weights=weights)
+        largest = 1 / np.exp(np.exp(middle) * logs).sum(1)  # the logarithm of the most likely class is 0
+        sure = np.average(largest, weights=weights)
         lower, upper = (middle, upper) if sure < confidence else (lower, middle)
     return normalise(np.exp((lower + upper) / 2) * logs)
 

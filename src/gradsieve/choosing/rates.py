@@ -32,7 +32,7 @@ from gradsieve.choosing.judge import agree
 from gradsieve.choosing.outcome import candidate_to_count_by, doubt, estimate_and_interval, rate_by_census, rate_by_race
 from gradsieve.choosing.pick import LEAST_ROWS, RatePick, too_few
 from gradsieve.choosing.reading import Array, read_rows
-from gradsieve.choosing.rivals import Division, divide, has_learned_enough, may_be_bent
+from gradsieve.choosing.rivals import NEAR_HALF, Division, divide, has_learned_enough, may_be_bent
 from gradsieve.choosing.vote import count_votes
 from gradsieve.errors import GradsieveError, InputError, RankError
 
@@ -84,14 +84,18 @@ def race(
     the classes of larger ones a census is taken. ``rivals(part)`` returns what two networks that compete for the part's
     rows predict for its voters, (2, N, q), the majority's first. ``has_curve``: ``start`` can make networks for a
     quarter of a part's rows, too, so that small sets of real-valued targets have a learning curve. ``fit(rate)``
-    starts the fit to all rows, if the caller keeps it. Otherwise it costs a fit to ask it, which only small sets do.
+    starts the fit to all rows, if the caller keeps it. Otherwise it costs a fit to ask it, and of many rows it is asked
+    only if nearly half of them would be dropped.
     """
     if len(targets) < LEAST_ROWS:
         return too_few(len(targets))
     parts, voters = electorate.parts, electorate.whole.voters.numpy()
     is_small = len(parts) > 1
     has_curve = has_curve and is_small  # that of a single network says too little
-    rehearsal = (lambda rate: start(rate, electorate.whole)) if is_small else None
+
+    def rehearse(rate: float) -> Candidate | None:
+        return start(rate, electorate.whole) if is_small or rate >= NEAR_HALF else None
+
     return pick_rate(
         lambda rate: Together([start(rate, part) for part in parts]),
         targets[voters],
@@ -99,7 +103,7 @@ def race(
         seed=seed,
         is_thorough=is_small,
         ends=np.cumsum([len(part.voters) for part in parts])[:-1].tolist(),
-        fit=fit or rehearsal,
+        fit=fit or rehearse,
         census=None if is_small else lambda: start(0.0, parts[0].widened()),
         rivals=None if rivals is None else lambda: np.concatenate([rivals(part) for part in parts], axis=1),
         lesser=(lambda rate: Together([start(rate, each.lessened()) for each in parts])) if has_curve else None,
@@ -116,7 +120,7 @@ def pick_rate(
     rates: Sequence[float] = RATES,
     is_thorough: bool = False,
     ends: Sequence[int] = (),
-    fit: Callable[[float], Candidate] | None = None,
+    fit: Callable[[float], Candidate | None] | None = None,
     census: Callable[[], Candidate] | None = None,
     rivals: Callable[[], NDArray] | None = None,
     lesser: Callable[[float], Candidate] | None = None,

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+import safetensors.torch
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from gradsieve import RobustLoss
-from gradsieve.errors import InputError
+from gradsieve.errors import CheckpointError, InputError
 
 EXTRAS = {"lightning": "lightning", "huggingface": "hf", "skorch": "skorch"}
 LIBRARIES = {"lightning": "lightning", "huggingface": "transformers", "skorch": "skorch"}
@@ -398,11 +400,18 @@ def test_a_resumed_hugging_face_run_ends_with_the_ledger_of_one_that_was_not_int
     straight = train(None, loss(), save_strategy="steps", save_steps=3)
     checkpoint = str(tmp_path / "checkpoint-3")
     torch.testing.assert_close(train(checkpoint, loss()).ledger.tensors(), straight.ledger.tensors())
-    (tmp_path / "checkpoint-3" / "robust_loss.pt").rename(tmp_path / "elsewhere.pt")
+    state = Path(checkpoint, "robust_loss.safetensors")
+    sound = state.read_bytes()
+    for damaged in (sound[:-1], bytes([sound[0] ^ 1]) + sound[1:]):
+        state.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"robust_loss\.safetensors is damaged.* Delete .*robust_loss\.json"):
+            train(checkpoint, loss())
+    state.write_bytes(sound)
+    Path(checkpoint, "robust_loss.json").rename(tmp_path / "elsewhere.json")
     with pytest.warns(UserWarning, match="The ledger of a resumed run begins empty"):
         train(checkpoint, loss())
     own = loss()
-    own.load_state_dict(torch.load(tmp_path / "elsewhere.pt"))
+    own.load_state_dict(safetensors.torch.load(sound))
     torch.testing.assert_close(train(checkpoint, own).ledger.tensors(), straight.ledger.tensors())
 
 

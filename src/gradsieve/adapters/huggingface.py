@@ -21,10 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from gradsieve.dropin.robust_loss import RobustLoss
-from gradsieve.errors import InputError, MissingExtraError
+from gradsieve.errors import CheckpointError, InputError, MissingExtraError
 from gradsieve.ranks import gather_rows, sum_over_ranks, world_size
 from gradsieve.schedule import Unit, check_unit
 from gradsieve.scores.outputs import described
+from gradsieve.training.files import read_json, read_tensors, write_json, write_tensors
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -138,9 +139,31 @@ def kept_share(robust: RobustLoss) -> float:
     return kept / max(1.0, rows)
 
 
-def saved_loss(args: TrainingArguments, state: TrainerState) -> Path:
-    """Where the checkpoint of this step has the loss."""
-    return Path(args.output_dir or "", f"checkpoint-{state.global_step}", "robust_loss.pt")
+def checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    """The trainer's checkpoint of this step."""
+    return Path(args.output_dir or "", f"checkpoint-{state.global_step}")
+
+
+def save_loss(robust: RobustLoss, folder: Path) -> None:
+    """Save the loss's state; robust_loss.json comes last and holds its SHA-256."""
+    sha256 = write_tensors(folder / "robust_loss.safetensors", robust.state_dict())
+    write_json(folder / "robust_loss.json", {"sha256": sha256})
+
+
+def load_loss(robust: RobustLoss, folder: Path) -> bool:
+    """Load the state that was saved, if there is one; one error if it has been damaged since."""
+    listed = folder / "robust_loss.json"
+    if not listed.exists():
+        return False
+    way_out = f"Delete {listed} to go on with an empty ledger."
+    recorded = read_json(listed, way_out)
+    try:
+        tensors = read_tensors(folder / "robust_loss.safetensors", recorded["sha256"])
+    except (CheckpointError, TypeError, KeyError) as error:
+        reason = error if isinstance(error, CheckpointError) else f"{listed} is damaged: it has no SHA-256."
+        raise CheckpointError(f"{reason} {way_out}") from error
+    robust.load_state_dict(tensors)
+    return True
 
 
 class RobustCallback(TrainerCallback):
@@ -186,22 +209,18 @@ class RobustCallback(TrainerCallback):
                 stacklevel=3,
             )
         if state.global_step and self.robust.has_ledger:
-            self.resume_ledger(saved_loss(args, state))
-
-    def resume_ledger(self, file: Path) -> None:
-        if file.exists():
-            self.robust.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
-        elif not self.robust.has_entries:
-            warnings.warn(
-                f"The ledger of a resumed run begins empty, for there is no {file}. If you have this file elsewhere, "
-                "robust.load_state_dict(torch.load(file)) before the training.",
-                stacklevel=3,
-            )
+            folder = checkpoint(args, state)
+            if not load_loss(self.robust, folder) and not self.robust.has_entries:
+                warnings.warn(
+                    f"The ledger of a resumed run begins empty, for {folder} has no robust_loss.json. If you have it "
+                    "elsewhere, put it there with robust_loss.safetensors, and resume again.",
+                    stacklevel=2,
+                )
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        file = saved_loss(args, state)
-        if self.robust.has_ledger and args.should_save and file.parent.is_dir():
-            torch.save(self.robust.state_dict(), file)
+        folder = checkpoint(args, state)
+        if self.robust.has_ledger and args.should_save and folder.is_dir():
+            save_loss(self.robust, folder)
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
